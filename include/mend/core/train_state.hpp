@@ -1,0 +1,386 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ranges>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "mend/core/arena.hpp"
+#include "mend/core/bytes.hpp"
+#include "mend/core/dtype.hpp"
+#include "mend/core/error.hpp"
+#include "mend/core/placement.hpp"
+
+namespace mend {
+
+//! Extents of a tensor in elements, outermost first; {} takes the buffer as one dimension.
+using Shape = std::vector<std::int64_t>;
+
+//! Optional last argument of TrainState::add and add_buffer.
+struct Traits {
+  Shape shape{};
+  std::string_view group = "default";  //!< parameter group, for PerGroup
+  bool before_image = true;  //!< false: only the update changes this buffer, never the lambda
+};
+
+//! Where a buffer lives. Only host memory is served without the CUDA headers.
+enum class Device : std::uint8_t { host, cuda };
+
+//! The trainer's own buffers, by name: what a run must not lose.
+//!
+//! Owns nothing but the arenas given out by make(); the trainer's buffers must outlive the session.
+//! Serves one session at a time, which freezes it. Neither copied nor moved.
+class TrainState {
+ public:
+  enum class Kind : std::uint8_t { tensor, buffer, scalar, state, slot };
+
+  //! A low-precision copy of a tensor, rounded anew from it after update, undo and restore.
+  struct Copy {
+    std::byte* data = nullptr;
+    DType dtype = DType::bf16;
+    std::function<bool()> moved{};
+  };
+
+  //! One registered piece. For Kind::state value is null and save/load stand in for it.
+  struct Entry {
+    std::string name;
+    Kind kind = Kind::tensor;
+    DType dtype = DType::f32;
+    Shape shape{};
+    std::size_t count = 0;  //!< elements
+    std::byte* value = nullptr;
+    std::byte* gradient = nullptr;
+    DType gradient_dtype = DType::f32;
+    Device device = Device::host;
+    std::string group = "default";
+    Placement placement{};
+    bool before_image = true;
+    std::string
+        tied_to{};  //!< the entry that owns these bytes, when the same buffers were added twice
+    std::vector<Copy> copies{};
+    std::function<Bytes()> save{};
+    std::function<void(ByteView)> load{};
+    std::function<bool()> moved{};
+
+    [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
+    [[nodiscard]] std::size_t gradient_bytes() const { return count * size_of(gradient_dtype); }
+  };
+
+  TrainState() = default;
+  TrainState(const TrainState&) = delete;
+  TrainState& operator=(const TrainState&) = delete;
+
+  //! A parameter tensor and its gradient, both contiguous and of one length; no copy is made.
+  //! A gradient may be narrower (bf16, f16) than a float value. The same two buffers under a second
+  //! name are a tied tensor: updated, sent and stored once. A container given as an lvalue is
+  //! remembered, and a reallocation is found at the next step.
+  //! Throws StateError: sizes differ, a name taken, buffers that overlap others, a frozen state.
+  template <std::ranges::contiguous_range V, std::ranges::contiguous_range G>
+  TrainState& add(std::string_view name, V&& value, G&& gradient, Traits traits = {}) & {
+    using T = element<V>;
+    using U = element<G>;
+    static_assert(!std::is_const_v<T> && !std::is_const_v<U>,
+                  "TrainState::add needs buffers that can be written: value and gradient are "
+                  "restored in place");
+    static_assert(Element<T> && Element<U>,
+                  "TrainState::add: an element type that mend does not know; specialise "
+                  "mend::dtype_of for it");
+    if constexpr (Element<T> && Element<U>) {
+      static_assert(lasting<V> && lasting<G>,
+                    "TrainState::add does not copy: a temporary container would be gone before "
+                    "the first step");
+      static_assert(dtype_of<T> == dtype_of<U> ||
+                        (dtype_of<T> == DType::f32 && is_floating(dtype_of<U>) && sizeof(U) == 2),
+                    "TrainState::add: gradient and value differ in type; only a float master may "
+                    "take a narrower gradient");
+      static_assert(is_floating(dtype_of<T>),
+                    "TrainState::add: only floating-point tensors are trained; use add_buffer");
+      std::size_t n = std::ranges::size(value);
+      if (n != std::ranges::size(gradient))
+        throw StateError{"tensor '" + std::string{name} + "' has " + std::to_string(n) +
+                         " elements and its gradient " +
+                         std::to_string(std::ranges::size(gradient)) + "; they must be equal"};
+      Entry e = entry<T>(name, Kind::tensor, n, std::move(traits));
+      e.value = bytes_of(value);
+      e.gradient = bytes_of(gradient);
+      e.gradient_dtype = dtype_of<U>;
+      e.moved = [v = watch(value), g = watch(gradient)] { return (v && v()) || (g && g()); };
+      insert(std::move(e));
+    }
+    return *this;
+  }
+
+  //! State without a gradient that the lambda or the trainer's own update changes: running
+  //! statistics, fields of a simulation. Throws StateError as add does.
+  template <std::ranges::contiguous_range V>
+  TrainState& add_buffer(std::string_view name, V&& value, Placement placement = {},
+                         Traits traits = {}) & {
+    using T = element<V>;
+    static_assert(!std::is_const_v<T>, "TrainState::add_buffer needs a buffer that can be written");
+    static_assert(Element<T>,
+                  "TrainState::add_buffer: an element type that mend does not know; specialise "
+                  "mend::dtype_of for it");
+    static_assert(lasting<V>,
+                  "TrainState::add_buffer does not copy: a temporary container would be gone "
+                  "before the first step");
+    Entry e = entry<T>(name, Kind::buffer, std::ranges::size(value), std::move(traits));
+    e.value = bytes_of(value);
+    e.placement = std::move(placement);
+    e.moved = watch(value);
+    insert(std::move(e));
+    return *this;
+  }
+
+  //! One number of the trainer's, restored too: a loss scale, a position, a generator's state.
+  template <Element T>
+    requires(!std::is_const_v<T>)
+  TrainState& add_scalar(std::string_view name, T& value, Placement placement = {}) & {
+    Entry e = entry<T>(name, Kind::scalar, 1, {});
+    e.shape.clear();
+    e.value = reinterpret_cast<std::byte*>(&value);
+    e.placement = std::move(placement);
+    insert(std::move(e));
+    return *this;
+  }
+
+  //! A low-precision copy (bf16, f16) of the float tensor `of`, rounded to nearest even from it
+  //! after every update, undo and restore; never sent or stored.
+  template <std::ranges::contiguous_range V>
+  TrainState& add_copy(std::string_view of, V&& low) & {
+    using T = element<V>;
+    static_assert(Element<T>, "TrainState::add_copy: an element type that mend does not know");
+    static_assert(lasting<V>, "TrainState::add_copy does not copy: pass a buffer that lasts");
+    if constexpr (Element<T>) {
+      static_assert(dtype_of<T> == DType::bf16 || dtype_of<T> == DType::f16,
+                    "TrainState::add_copy rounds to bf16 or f16");
+      refuse_frozen(of);
+      Entry* master = find(of);
+      if (master == nullptr || master->kind != Kind::tensor || master->dtype != DType::f32)
+        throw StateError{"add_copy: there is no float tensor '" + std::string{of} +
+                         "'; add it first"};
+      if (master->count != std::ranges::size(low))
+        throw StateError{"add_copy: tensor '" + std::string{of} + "' has " +
+                         std::to_string(master->count) + " elements and its copy " +
+                         std::to_string(std::ranges::size(low))};
+      refuse_overlap(of, bytes_of(low), std::ranges::size(low) * sizeof(T));
+      master->copies.push_back({bytes_of(low), dtype_of<T>, watch(low)});
+    }
+    return *this;
+  }
+
+  //! What is not a buffer: a loader, a generator, another library's optimizer. save is called at
+  //! the start of each step and must not change anything; load is called between steps.
+  TrainState& add_state(std::string_view name, std::function<Bytes()> save,
+                        std::function<void(ByteView)> load, Placement placement = PerRank{}) & {
+    Entry e;
+    e.name = name;
+    e.kind = Kind::state;
+    e.dtype = DType::u8;
+    e.placement = std::move(placement);
+    e.save = std::move(save);
+    e.load = std::move(load);
+    if (!e.save || !e.load)
+      throw StateError{"state '" + std::string{name} + "' needs both a save and a load function"};
+    insert(std::move(e));
+    return *this;
+  }
+
+  //! Aligned memory for a tensor and its gradient, zeroed, owned by the state and already added.
+  //! Returns {value, gradient}, valid as long as the state.
+  template <Element T>
+  std::pair<std::span<T>, std::span<T>> make(std::string_view name, Shape shape,
+                                             Traits traits = {}) & {
+    std::size_t n = 1;
+    for (std::int64_t extent : shape) n *= static_cast<std::size_t>(extent);
+    std::size_t stride =
+        (n * sizeof(T) + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
+    Arena arena{ByteCount{2 * stride}};
+    std::span<T> value{reinterpret_cast<T*>(arena.data()), n};
+    std::span<T> gradient{reinterpret_cast<T*>(arena.data() + stride), n};
+    traits.shape = std::move(shape);
+    add(name, value, gradient, std::move(traits));
+    arenas_.push_back(std::move(arena));
+    return {value, gradient};
+  }
+
+  //! In the order of registration, which is the order of updates, reductions and files.
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+  [[nodiscard]] const Entry* find(std::string_view name) const {
+    auto it = index_.find(std::string{name});
+    return it == index_.end() ? nullptr : &entries_[it->second];
+  }
+
+  //! Committed steps and applied updates so far; kept by the session, stored by save.
+  std::int64_t step = 0;
+  std::int64_t applied = 0;
+
+  //! Throws StateError naming the first buffer that was moved or resized after registration.
+  void check() const {
+    for (const Entry& e : entries_) {
+      bool moved = e.moved && e.moved();
+      for (const Copy& c : e.copies) moved = moved || (c.moved && c.moved());
+      if (moved)
+        throw StateError{
+            "tensor '" + e.name +
+            "' was moved or resized after registration; register buffers of final size"};
+    }
+  }
+
+  //! For sessions: takes the state, so that a second session is refused. Throws StateError.
+  void freeze() {
+    if (frozen_)
+      throw StateError{"two sessions on one TrainState; a state serves one session at a time"};
+    frozen_ = true;
+  }
+  void release() {
+    std::erase_if(entries_, [](const Entry& e) { return e.kind == Kind::slot; });
+    reindex();
+    frozen_ = false;
+  }
+  //! For sessions: an optimizer slot of tensor `of`, owned by the caller.
+  void add_slot(const Entry& of, std::string_view slot, std::byte* value) {
+    Entry e;
+    e.name = of.name + "." + std::string{slot};
+    e.kind = Kind::slot;
+    e.dtype = of.dtype;
+    e.shape = of.shape;
+    e.count = of.count;
+    e.value = value;
+    e.group = of.group;
+    refuse_name(e.name);
+    index_.emplace(e.name, entries_.size());
+    entries_.push_back(std::move(e));
+  }
+
+ private:
+  template <class R>
+  using element = std::remove_reference_t<std::ranges::range_reference_t<R>>;
+  template <class R>
+  static constexpr bool lasting =
+      std::is_lvalue_reference_v<R> || std::ranges::borrowed_range<std::remove_cvref_t<R>>;
+
+  template <class R>
+  static std::byte* bytes_of(R& range) {
+    return reinterpret_cast<std::byte*>(std::ranges::data(range));
+  }
+
+  //! Finds a reallocation later; views cannot be watched, since what they view may last elsewhere.
+  template <class R>
+  static std::function<bool()> watch(R& range) {
+    if constexpr (std::ranges::view<std::remove_cv_t<R>>) {
+      return {};
+    } else {
+      return [&range, data = std::ranges::data(range), size = std::ranges::size(range)] {
+        return std::ranges::data(range) != data || std::ranges::size(range) != size;
+      };
+    }
+  }
+
+  template <class T>
+  static Entry entry(std::string_view name, Kind kind, std::size_t count, Traits traits) {
+    Entry e;
+    e.name = name;
+    e.kind = kind;
+    e.dtype = dtype_of<std::remove_cv_t<T>>;
+    e.count = count;
+    e.shape =
+        traits.shape.empty() ? Shape{static_cast<std::int64_t>(count)} : std::move(traits.shape);
+    e.group = traits.group;
+    e.before_image = traits.before_image;
+    std::int64_t product = 1;
+    for (std::int64_t extent : e.shape) {
+      if (extent < 0) throw StateError{"tensor '" + e.name + "' has a negative extent"};
+      product *= extent;
+    }
+    if (product != static_cast<std::int64_t>(count))
+      throw StateError{"tensor '" + e.name + "' has " + std::to_string(count) +
+                       " elements and a shape of " + std::to_string(product)};
+    return e;
+  }
+
+  Entry* find(std::string_view name) {
+    return const_cast<Entry*>(static_cast<const TrainState*>(this)->find(name));
+  }
+
+  void insert(Entry e) {
+    refuse_frozen(e.name);
+    refuse_name(e.name);
+    if (const Entry* same = twin(e)) {
+      e.tied_to = same->name;
+    } else {
+      refuse_overlap(e.name, e.value, e.bytes());
+      refuse_overlap(e.name, e.gradient, e.gradient == nullptr ? 0 : e.gradient_bytes());
+      claim(e.name, e.value, e.bytes());
+      claim(e.name, e.gradient, e.gradient == nullptr ? 0 : e.gradient_bytes());
+    }
+    index_.emplace(e.name, entries_.size());
+    entries_.push_back(std::move(e));
+  }
+
+  //! An entry with exactly the same buffers: a tied tensor, shared on purpose.
+  [[nodiscard]] const Entry* twin(const Entry& e) const {
+    if (e.kind != Kind::tensor || e.count == 0) return nullptr;
+    for (const Range& r : ranges_) {
+      if (r.begin != e.value) continue;
+      const Entry* o = find(r.owner);
+      if (o != nullptr && o->kind == Kind::tensor && o->count == e.count && o->dtype == e.dtype &&
+          o->gradient == e.gradient && o->gradient_dtype == e.gradient_dtype)
+        return o;
+    }
+    return nullptr;
+  }
+
+  void refuse_frozen(std::string_view name) const {
+    if (frozen_)
+      throw StateError{"'" + std::string{name} +
+                       "' was added after a session took the state; register everything before"};
+  }
+  void refuse_name(std::string_view name) const {
+    if (name.empty()) throw StateError{"a piece of state needs a name"};
+    if (index_.contains(std::string{name}))
+      throw StateError{"the name '" + std::string{name} + "' is taken; names must differ"};
+  }
+  // Ranges are kept sorted, so that thousands of tensors register in n log n comparisons.
+  struct Range {
+    const std::byte* begin;
+    const std::byte* end;
+    std::string owner;
+  };
+  void refuse_overlap(std::string_view name, const std::byte* begin, std::size_t size) const {
+    if (begin == nullptr || size == 0) return;
+    auto next = std::ranges::upper_bound(ranges_, begin, std::less<>{}, &Range::begin);
+    const Range* hit = nullptr;
+    if (next != ranges_.end() && next->begin < begin + size) hit = &*next;
+    if (next != ranges_.begin() && std::prev(next)->end > begin) hit = &*std::prev(next);
+    if (hit != nullptr)
+      throw StateError{"the buffers of '" + std::string{name} + "' overlap those of '" +
+                       hit->owner +
+                       "'; only a whole tensor with its gradient may be added twice (tied)"};
+  }
+  void claim(std::string_view name, const std::byte* begin, std::size_t size) {
+    if (begin == nullptr || size == 0) return;
+    auto at = std::ranges::upper_bound(ranges_, begin, std::less<>{}, &Range::begin);
+    ranges_.insert(at, Range{begin, begin + size, std::string{name}});
+  }
+  void reindex() {
+    index_.clear();
+    for (std::size_t i = 0; i < entries_.size(); ++i) index_.emplace(entries_[i].name, i);
+  }
+
+  std::vector<Entry> entries_;
+  std::unordered_map<std::string, std::size_t> index_;
+  std::vector<Range> ranges_;
+  std::vector<Arena> arenas_;
+  bool frozen_ = false;
+};
+
+}  // namespace mend

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "mend/kernel/host/half.hpp"
+#include "mend/kernel/host/lanes.hpp"
+#include "mend/kernel/host/simd.hpp"
+
+#if FLT_EVAL_METHOD == 1 || FLT_EVAL_METHOD == 2
+#error "mend needs arithmetic in the type that is written: compile for SSE2 (-mfpmath=sse), not for x87"
+#endif
+
+namespace mend::kernel {
+
+//! Plain C++, one value at a time: what every wider instruction set must equal bit for bit.
+struct ScalarSet {
+  static constexpr Simd simd = Simd::scalar;
+  template <class T>
+  static constexpr std::size_t width = 1;
+  template <class T>
+  using Pack = T;
+  template <class T>
+  using Mask = bool;
+
+  template <class T>
+  static T load(const T* from) {
+    return *from;
+  }
+  template <class T>
+  static void store(T* to, T a) {
+    *to = a;
+  }
+  template <class T>
+  static void copy(T& to, T from) {
+    to = from;
+  }
+  template <class T>
+  static T all(T value) {
+    return value;
+  }
+  template <class T>
+  static T add(T a, T b) {
+    return a + b;
+  }
+  template <class T>
+  static T sub(T a, T b) {
+    return a - b;
+  }
+  template <class T>
+  static T mul(T a, T b) {
+    T product = a * b;
+    // Keeps the compiler from fusing the product into a sum. No instruction.
+#if defined(__x86_64__)
+    asm("" : "+x"(product));
+#elif defined(__aarch64__)
+    asm("" : "+w"(product));
+#else
+    asm("" : "+m"(product));
+#endif
+    return product;
+  }
+  template <class T>
+  static T div(T a, T b) {
+    return a / b;
+  }
+  template <class T>
+  static T neg(T a) {
+    return -a;
+  }
+  template <class T>
+  static T fma(T a, T b, T c) {
+    return std::fma(a, b, c);
+  }
+  template <class T>
+  static T sqrt(T a) {
+    return std::sqrt(a);
+  }
+  template <class T>
+  static T abs(T a) {
+    return std::fabs(a);
+  }
+  template <class T>
+  static T copysign(T a, T b) {
+    return std::copysign(a, b);
+  }
+  template <class T>
+  static bool less(T a, T b) {
+    return a < b;
+  }
+  template <class T>
+  static bool less_equal(T a, T b) {
+    return a <= b;
+  }
+  template <class T>
+  static bool equal(T a, T b) {
+    return a == b;
+  }
+  template <class T>
+  static T select(bool which, T a, T b) {
+    return which ? a : b;
+  }
+  static float load_bf16(const std::uint16_t* from) { return bf16_to_float(*from); }
+  static void store_bf16(std::uint16_t* to, float a) { *to = float_to_bf16(a); }
+  static float load_f16(const std::uint16_t* from) { return f16_to_float(*from); }
+  static void store_f16(std::uint16_t* to, float a) { *to = float_to_f16(a); }
+  static double load_float(const float* from) { return *from; }
+  //! Runs body(ScalarSet{}).
+  template <class Body>
+  static void run(Body body) {
+    body(ScalarSet{});
+  }
+};
+
+//! One number of a rule, on the host. A wrapper and not a bare T, so that `p - g * c.lr` written
+//! naturally rounds the same everywhere.
+template <class T>
+using Scalar = Lanes<T, ScalarSet>;
+
+}  // namespace mend::kernel

@@ -1,0 +1,221 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "mend/core/step.hpp"
+#include "mend/kernel/host/apply.hpp"
+#include "mend/kernel/host/simd.hpp"
+#include "mend/optim/rule.hpp"
+
+namespace mend {
+
+//! What check_rule found: nothing, or the first fault and where it shows.
+struct RuleReport {
+  std::string fault{};      //!< one sentence; empty for a sound rule
+  std::string array{};      //!< "p" or a slot's name
+  std::size_t element = 0;  //!< the first element that shows it
+  Step step{};              //!< after this many updates
+  double expected = 0, found = 0;
+
+  [[nodiscard]] explicit operator bool() const { return fault.empty(); }
+};
+
+namespace detail {
+
+//! A rule on a few hundred parameters of type T, with every fault turned into a report.
+template <Rule R, class T>
+class RuleTrial {
+ public:
+  explicit RuleTrial(const R& rule) : rule_{rule} {}
+
+  RuleReport run() {
+    return ordinary_steps() && special_values() && fresh_zero() ? RuleReport{} : report_;
+  }
+
+ private:
+  static constexpr std::size_t n = 203;  // whole registers and a rest in every instruction set
+  static constexpr std::size_t slot_count = R::slots.size();
+  static constexpr int steps = 50;
+
+  using Array = std::vector<T>;
+  using State = std::array<Array, 1 + slot_count>;  // the parameters, then the slots
+
+  enum class Way { apply, revert };
+  template <Way way>
+  State updated(State s, const Array& g, Step applied, kernel::Simd simd = kernel::Simd::scalar) const {
+    std::array<T*, slot_count> slots;
+    std::transform(s.begin() + 1, s.end(), slots.begin(), [](Array& a) { return a.data(); });
+    const auto c = rule_.at(applied);
+    if constexpr (way == Way::apply)
+      kernel::apply<R>(c, s[0].data(), slots, g.data(), n, T{1}, simd);
+    else
+      kernel::revert<R>(c, s[0].data(), slots, g.data(), n, T{1}, simd);
+    return s;
+  }
+
+  bool ordinary_steps() {
+    const State first = fresh();
+    State state = first, opposite = first;
+    std::array<bool, 1 + slot_count> written{};
+    bool reverted = false;
+    for (int t = 0; t < steps; ++t) {
+      const Array g = gradient(t);
+      const State next = updated<Way::apply>(state, g, t);
+      if (!same_everywhere<Way::apply>(state, next, g, t)) return false;
+      for (std::size_t k = 0; k < next.size(); ++k)
+        for (std::size_t i = 0; i < n; ++i)
+          if (!std::isfinite(next[k][i]))
+            return fail("apply makes a value infinite or NaN from ordinary ones", k, i, t, state[k][i], next[k][i]);
+      if constexpr (InvertibleOptimizer<R>) {
+        const State back = updated<Way::revert>(next, g, t);
+        if (!same_everywhere<Way::revert>(next, back, g, t)) return false;
+        for (std::size_t k = 0; k < back.size(); ++k)
+          for (std::size_t i = 0; i < n; ++i) {
+            const T size = std::max(std::abs(state[k][i]), std::abs(next[k][i]));
+            if (!(std::abs(back[k][i] - state[k][i]) <= 64 * std::numeric_limits<T>::epsilon() * size))
+              return fail("revert does not restore what was there before apply, to within 64 units in the last place",
+                          k, i, t, state[k][i], back[k][i]);
+          }
+        reverted = reverted || back[0] != next[0];
+      }
+      Array minus = g;
+      for (T& x : minus) x = -x;
+      opposite = updated<Way::apply>(opposite, minus, t);
+      for (std::size_t k = 0; k < next.size(); ++k) written[k] = written[k] || next[k] != state[k];
+      state = next;
+    }
+    for (std::size_t k = 0; k < written.size(); ++k)
+      if (!written[k])
+        return fail(k == 0 ? "apply never moves a parameter" : "apply never writes this slot", k, 0, steps,
+                    first[k][0], state[k][0]);
+    if (opposite[0] == state[0])
+      return fail("apply moves parameters without regard to the gradient", 0, 0, steps, state[0][0], opposite[0][0]);
+    if (InvertibleOptimizer<R> && !reverted)
+      return fail("revert never moves a parameter", 0, 0, steps, first[0][0], state[0][0]);
+    return true;
+  }
+
+  bool special_values() {
+    using Limits = std::numeric_limits<T>;
+    const T special[] = {T(0), -T(0), Limits::denorm_min(), -Limits::denorm_min(), Limits::min() / 2,
+                         -Limits::min(), T(1e-30), T(-1e-19), T(1e10), T(-1e18), Limits::max(),
+                         -Limits::max(), Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()};
+    State state = fresh();
+    for (int t = 0; t < steps; ++t) {
+      Array g = gradient(t);
+      for (std::size_t i = 0; i < n; i += 2) g[i] = special[random() % std::size(special)];
+      const State next = updated<Way::apply>(state, g, t);
+      if (!same_everywhere<Way::apply>(state, next, g, t)) return false;
+      if constexpr (InvertibleOptimizer<R>)
+        if (!same_everywhere<Way::revert>(next, updated<Way::revert>(next, g, t), g, t)) return false;
+      const State renewed = fresh();  // an infinity or a NaN would stay for good
+      for (std::size_t k = 0; k < state.size(); ++k)
+        for (std::size_t i = 0; i < n; ++i) state[k][i] = std::isfinite(next[k][i]) ? next[k][i] : renewed[k][i];
+    }
+    return true;
+  }
+
+  bool fresh_zero() {
+    const State first = fresh(), next = updated<Way::apply>(first, Array(n), 0);
+    for (std::size_t k = 0; k < next.size(); ++k)
+      for (std::size_t i = 0; i < n; ++i)
+        if (!std::isfinite(next[k][i]))
+          return fail("a zero gradient at the first step makes a value infinite or NaN", k, i, 0, first[k][i], next[k][i]);
+    return true;
+  }
+
+  //! Whether the scalar result comes again, and from lanes of every width.
+  template <Way way>
+  bool same_everywhere(const State& before, const State& expected, const Array& g, Step t) {
+    const std::string name = way == Way::apply ? "apply" : "revert";
+    if (!same(expected, updated<way>(before, g, t), t,
+              name + " gives another result for the same arguments: it depends on something else"))
+      return false;
+    for (kernel::Simd simd : {kernel::Simd::baseline, kernel::Simd::avx2, kernel::Simd::avx512})
+      if (kernel::supported(simd) &&
+          !same(expected, updated<way>(before, g, t, simd), t,
+                name + " gives other bits in " + std::string{kernel::name_of(simd)} + " lanes than as a scalar"))
+        return false;
+    return true;
+  }
+
+  bool same(const State& a, const State& b, Step t, const std::string& fault) {
+    for (std::size_t k = 0; k < a.size(); ++k)
+      for (std::size_t i = 0; i < n; ++i)
+        if (std::memcmp(&a[k][i], &b[k][i], sizeof(T)) != 0) return fail(fault, k, i, t, a[k][i], b[k][i]);
+    return true;
+  }
+
+  bool fail(std::string fault, std::size_t array, std::size_t element, Step t, T expected, T found) {
+    report_ = {std::move(fault), array == 0 ? "p" : std::string{R::slots[array - 1]}, element, t,
+               static_cast<double>(expected), static_cast<double>(found)};
+    return false;
+  }
+
+  State fresh() {
+    State s;
+    s.fill(Array(n));
+    for (T& p : s[0]) p = sign() * (T(0.01) + uniform());
+    return s;
+  }
+  Array gradient(int) {
+    Array g(n);
+    for (T& x : g) x = sign() * static_cast<T>(std::exp(-9 + 11 * uniform()));  // 1e-4 to 7
+    return g;
+  }
+
+  T sign() { return random() % 2 == 0 ? T(1) : T(-1); }
+  T uniform() { return static_cast<T>(random() % 16777216) / T(16777216); }
+  std::uint64_t random() {  // splitmix64
+    std::uint64_t z = seed_ += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+
+  const R& rule_;
+  RuleReport report_;
+  std::uint64_t seed_ = 1;
+};
+
+}  // namespace detail
+
+//! Runs a rule on a few hundred parameters for 100 steps, in float and double, and looks for what the
+//! concepts cannot see: parameters that never move, slots never written, a gradient without effect, a
+//! revert that does not invert (law 5), results that depend on more than the arguments, other bits in
+//! lanes than as a scalar (zeros, denormals, infinities and NaNs included), NaNs out of ordinary values.
+//! A rule without revert is checked for the rest. Cost: milliseconds.
+template <Rule R>
+[[nodiscard]] RuleReport check_rule_report(const R& rule) {
+  RuleReport report = detail::RuleTrial<R, float>{rule}.run();
+  return report ? detail::RuleTrial<R, double>{rule}.run() : report;
+}
+template <Rule R>
+  requires std::default_initializable<R>
+[[nodiscard]] RuleReport check_rule_report() {
+  return check_rule_report(R{});
+}
+
+//! True for a sound rule; for a user's own tests: `static_assert(mend::Rule<Mine>);
+//! assert(mend::check_rule<Mine>());`
+template <Rule R>
+[[nodiscard]] bool check_rule(const R& rule) {
+  return static_cast<bool>(check_rule_report(rule));
+}
+template <Rule R>
+  requires std::default_initializable<R>
+[[nodiscard]] bool check_rule() {
+  return check_rule(R{});
+}
+
+}  // namespace mend

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mend/core/error.hpp"
+#include "mend/optim/check_options.hpp"
+#include "mend/optim/rule.hpp"
+
+namespace mend {
+
+//! One rule with other coefficients for some parameter groups:
+//! `PerGroup{AdamW{.lr = lr}, {{"no_decay", AdamW{.lr = lr, .weight_decay = 0}}}}` over
+//! `state.add(..., {.group = "no_decay"})`. Itself a rule: the one of parameters in no group.
+//! Throws OptionError for a group that is named twice or has no name.
+template <Rule R>
+class PerGroup {
+ public:
+  PerGroup(R fallback, std::initializer_list<std::pair<std::string_view, R>> groups)
+      : fallback_{std::move(fallback)} {
+    for (const auto& [name, rule] : groups) {
+      if (name.empty()) throw OptionError{"PerGroup: a group needs a name"};
+      if (find(name) != nullptr)
+        throw OptionError{"PerGroup: group '" + std::string{name} + "' is named twice"};
+      names_.emplace_back(name);
+      rules_.push_back(rule);
+    }
+  }
+
+  //! The rule of that group; the fallback for a name that is none of names().
+  [[nodiscard]] const R& for_group(std::string_view name) const {
+    const R* rule = find(name);
+    return rule != nullptr ? *rule : fallback_;
+  }
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+
+  void check() const {
+    check_options(fallback_);
+    for (const R& rule : rules_) check_options(rule);
+  }
+
+  static constexpr auto slots = R::slots;
+  using Coefficients = typename R::Coefficients;
+  [[nodiscard]] Coefficients at(Step applied) const { return fallback_.at(applied); }
+  template <class Real>
+  MEND_RULE static void apply(Real& p, Slots<Real, slots.size()>& s, Real g, const auto& c) {
+    R::apply(p, s, g, c);
+  }
+  template <class Real>
+    requires InvertibleOptimizer<R>
+  MEND_RULE static void revert(Real& p, Slots<Real, slots.size()>& s, Real g, const auto& c) {
+    R::revert(p, s, g, c);
+  }
+
+ private:
+  [[nodiscard]] const R* find(std::string_view name) const {
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      if (names_[i] == name) return &rules_[i];
+    return nullptr;
+  }
+
+  R fallback_;
+  std::vector<std::string> names_;
+  std::vector<R> rules_;
+};
+
+}  // namespace mend

@@ -1,0 +1,993 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "mend/comm/communicator.hpp"
+#include "mend/comm/group.hpp"
+#include "mend/config.hpp"
+#include "mend/core/hash.hpp"
+#include "mend/core/policy.hpp"
+#include "mend/core/train_state.hpp"
+#include "mend/kernel/host/reduce.hpp"
+#include "mend/optim/clip_norm.hpp"
+#include "mend/optim/own_update.hpp"
+#include "mend/optim/rule.hpp"
+#include "mend/optim/skip_non_finite.hpp"
+#include "mend/optim/check_options.hpp"
+#include "mend/optim/undo/record.hpp"
+#include "mend/optim/undo/roll_forward.hpp"
+#include "mend/optim/undo/snapshot.hpp"
+#include "mend/session/before_image.hpp"
+#include "mend/session/bucket_plan.hpp"
+#include "mend/session/committed.hpp"
+#include "mend/session/helper_thread.hpp"
+#include "mend/session/host_threads.hpp"
+#include "mend/session/own_reduction.hpp"
+#include "mend/session/partner_copies.hpp"
+#include "mend/session/purity_check.hpp"
+#include "mend/session/replica_recovery.hpp"
+#include "mend/session/state_transfer.hpp"
+#include "mend/session/updater.hpp"
+
+namespace mend {
+
+namespace detail {
+
+template <class P, class... Ps>
+inline constexpr int count_of = (0 + ... + std::same_as<P, Ps>);
+template <class K, class... Ps>
+inline constexpr int count_of_kind = (0 + ... + Is<Ps, K>);
+template <class U>
+concept Update = Rule<U> || std::same_as<U, OwnUpdate>;
+
+//! The policy of kind undo, RollForward when none is given.
+template <class... Ps>
+struct UndoOf {
+  using type = RollForward;
+};
+template <class P, class... Ps>
+struct UndoOf<P, Ps...> : UndoOf<Ps...> {};
+template <class P, class... Ps>
+  requires Is<P, kind::undo>
+struct UndoOf<P, Ps...> {
+  using type = P;
+};
+
+struct NoUpdater {};
+template <class U>
+struct UpdaterOf {
+  using type = NoUpdater;
+};
+template <Rule U>
+struct UpdaterOf<U> {
+  using type = Updater<U>;
+};
+
+}  // namespace detail
+
+//! Joins a trainer's state, its update, its communicator and the chosen policies around its loop:
+//! a step is committed on all ranks or on none, and a run in which workers died ends with the same
+//! bits as one in which none did. docs/protocol.md says how.
+//!
+//!   mend::Session session{state, mend::Adam{.lr = 1e-3f}, comm, mend::ReplicaRecovery{}};
+//!   session.train(10'000, [&](mend::Step step) { return forward_backward(batch(step)); });
+//!
+//! Refers to the state and the communicator, owns update and policies; neither copied nor moved. One
+//! thread calls it. Blocks as long as other ranks take, at most the communicator's timeout.
+//! Throws StateError and OptionError for what cannot work, RunStopped when the run as a whole
+//! cannot go on, CommError when this worker is cut off; what the lambda throws reaches its caller.
+//! Memory: slots, the before-image, one pack of small gradients (a kilobyte per small tensor or so).
+template <class U, class Comm, class... Policies>
+class Session {
+  static_assert(detail::Update<U>,
+                "Session's second argument is an update: a rule (mend::Adam, or your own: see "
+                "check_rule) or mend::OwnUpdate");
+  static_assert(comm::Communicator<Comm>,
+                "Session's third argument is a Communicator: rank(), size(), agree(); policies come "
+                "after it");
+  static_assert((Policy<Policies> && ...),
+                "Session: one of the policies is none of mend's kinds (recovery, reduction, undo, "
+                "schedule, device, clip, sharding, check)");
+  static_assert(((detail::count_of<Policies, Policies...> == 1) && ...),
+                "Session: the same policy is given twice");
+  static_assert(detail::count_of_kind<kind::undo, Policies...> <= 1 &&
+                    detail::count_of_kind<kind::reduction, Policies...> <= 1 &&
+                    detail::count_of_kind<kind::clip, Policies...> <= 1,
+                "Session: two policies of one kind; undo, reduction and clip take one each");
+  static_assert(detail::count_of<ReplicaRecovery, Policies...> == 0 || comm::Elastic<Comm>,
+                "ReplicaRecovery needs a Communicator whose members can be replaced; the one given to "
+                "Session has no coordinator");
+
+  static constexpr bool replicas = detail::count_of<ReplicaRecovery, Policies...> > 0;
+  static constexpr bool own_reduction = detail::count_of<OwnReduction, Policies...> > 0;
+  static constexpr bool own_update = std::same_as<U, OwnUpdate>;
+  static constexpr bool clips = detail::count_of<ClipNorm, Policies...> > 0;
+  static constexpr bool skips = clips || detail::count_of<SkipNonFinite, Policies...> > 0;
+  using Undo = typename detail::UndoOf<Policies...>::type;
+  static_assert(UndoPolicy<Undo>, "Session: the undo policy does not model mend::UndoPolicy");
+  //! What can be taken back may begin early: a bucket is updated as soon as it is reduced.
+  static constexpr bool overlapped = Undo::reverts;
+
+  static_assert(!(overlapped && skips),
+                "overlapped updates begin before the last gradient is known: ClipNorm and SkipNonFinite "
+                "need all of them first; leave the undo policy out");
+  static_assert(!(overlapped && own_update),
+                "an undo policy needs a rule: mend cannot undo what OwnUpdate does");
+  static_assert(own_reduction || comm::CanAllReduce<Comm>,
+                "Session reduces gradients: the Communicator needs all_reduce(), or give OwnReduction");
+
+ public:
+  Session(TrainState& state, U update, Comm& comm, Policies... policies)
+      : state_{state}, update_{std::move(update)}, comm_{comm}, policies_{std::move(policies)...},
+        frozen_{state},
+        updater_{make_updater()},
+        plan_{state}, image_{state}, copies_{state}, transfer_{state, plan_, copies_},
+        step_{state.step}, applied_{state.applied} {
+    refuse_what_cannot_be_restored();
+    reduced_.assign(plan_.size() + 1, false);
+    updated_.assign(plan_.size(), false);
+    ready_.assign(plan_.size(), 0);
+    std::size_t bytes = 0;
+    if constexpr (overlapped)
+      for (std::size_t b = 0; b < plan_.size(); ++b)
+        for (StateSpan span : updater_.touched(plan_[b])) bytes += span.size();
+    undo_.reserve(plan_.size(), ByteCount{bytes});
+  }
+  //! The session refers to the state and the communicator, so temporaries are refused.
+  Session(TrainState&&, U, Comm&, Policies...) = delete;
+  Session(TrainState&, U, Comm&&, Policies...) = delete;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() {
+    if (std::uncaught_exceptions() > exceptions_) leave("an exception left the training loop");
+  }
+
+  [[nodiscard]] int rank() const { return comm_.rank(); }
+  [[nodiscard]] int size() const { return comm_.size(); }
+  //! The step to come: so many are committed.
+  [[nodiscard]] Step step() const { return step_; }
+
+  //! Runs steps up to `last` (absolute; a restored run begins where it stood). step_fn(Step) fills
+  //! the gradients and returns nothing or this rank's loss; it is called again for a step that a
+  //! failure cut short. after(const Committed&) runs once per committed step, with the new
+  //! parameters; what it changes must be Replicated.
+  template <class F, class A = void (*)(const Committed&)>
+  void train(Step last, F&& step_fn, A&& after = [](const Committed&) {}) {
+    using Result = std::invoke_result_t<F&, Step>;
+    static_assert(std::is_void_v<Result> || std::floating_point<Result>,
+                  "the step function returns nothing or this rank's loss (float or double)");
+    after_ = [&after](const Committed& done) { after(done); };
+    if (finished_) stopping_ = stop_requested_ = false;  // a stop ends one train(), not the next
+    try {
+      begin(last);
+      while (std::optional<Step> step = open(last)) {
+        double loss = call(step_fn, *step);
+        purity(step_fn, *step);
+        settle(loss);
+      }
+    } catch (const RunStopped&) {
+      after_ = {};
+      throw;
+    } catch (const std::exception& e) {
+      leave(e.what());
+      throw;
+    }
+    after_ = {};
+  }
+
+  //! For a trainer that keeps its loop: `while (auto step = session.next(500)) { ... }`. Commits the
+  //! step before, or returns it again when a failure cut it short; empty once `last` is reached or
+  //! the run was asked to stop. Leaving the loop early (break) leaves the step at hand uncommitted;
+  //! leave it on all ranks or on none.
+  std::optional<Step> next(Step last) {
+    begin(last);
+    if (pending_ && returned_) settle(0);
+    std::optional<Step> step = open(last);
+    returned_ = step.has_value();
+    return step;
+  }
+
+  //! The gradient of this tensor is final: its bucket may travel while the lambda goes on. Call it in
+  //! the same order on all ranks.
+  void ready(std::string_view name) {
+    static_assert(!own_reduction, "ready() is for gradients that mend reduces; OwnReduction does it itself");
+    if (!pending_) throw StateError{"ready() belongs into the step function"};
+    std::size_t b = plan_.find(name);
+    if (b == plan_.size() || reduced_[b] || interrupted_ || checking_purity()) return;
+    if (++ready_[b] < plan_[b].entries.size()) return;
+    if (concurrent()) {
+      helper_.run([this, b] { reduce_early(b); });
+    } else {
+      reduce_early(b);
+    }
+  }
+
+  //! Any rank, at any time between steps or in them: all ranks stop after the same step, at the
+  //! latest the one after this.
+  void request_stop() { stop_requested_ = true; }
+
+  //! The last committed step, for trainers that call next().
+  [[nodiscard]] const std::optional<Committed>& committed() const { return committed_; }
+
+  //! Bytes that mend holds beyond slots: the before-image, and partners' copies of per-rank state.
+  [[nodiscard]] ByteCount before_image_bytes() const { return image_.bytes(); }
+  [[nodiscard]] ByteCount partner_copy_bytes() const { return copies_.bytes(); }
+
+ private:
+  static constexpr bool elastic = comm::Elastic<Comm>;
+  using Kind = comm::Kind;
+
+  struct Freeze {
+    explicit Freeze(TrainState& s) : state{s} { state.freeze(); }
+    ~Freeze() { state.release(); }
+    Freeze(const Freeze&) = delete;
+    Freeze& operator=(const Freeze&) = delete;
+    TrainState& state;
+  };
+
+  template <class P>
+  const P& policy() const {
+    return std::get<P>(policies_);
+  }
+  [[nodiscard]] bool managed() const {
+    if constexpr (elastic)
+      return comm_.managed();
+    else
+      return false;
+  }
+  [[nodiscard]] bool concurrent() const {
+    if constexpr (elastic)
+      return comm_.concurrent();
+    else
+      return false;
+  }
+  void reached(std::string_view point, int index = 0) {
+    if constexpr (elastic) comm_.reached(point, index);
+  }
+
+  typename detail::UpdaterOf<U>::type make_updater() {
+    if constexpr (own_update) {
+      return {};
+    } else {
+      int threads = 1;
+      if constexpr (detail::count_of<HostThreads, Policies...> > 0) threads = policy<HostThreads>().count;
+      return typename detail::UpdaterOf<U>::type{state_, update_, threads};
+    }
+  }
+
+  void refuse_what_cannot_be_restored() const {
+    if constexpr (clips) check_options(policy<ClipNorm>());
+    for (const TrainState::Entry& e : state_.entries()) {
+      if (!e.placement.per_rank) continue;
+      if constexpr (replicas && detail::count_of_kind<kind::recovery, Policies...> == 1)
+        if (e.placement.copies == 0)
+          throw StateError{"ReplicaRecovery cannot restore '" + e.name +
+                           "': it lives on one rank only. Give it PerRank{.copies = 1}, or add a checkpointer"};
+      if (e.placement.copies > 0 && !e.before_image)
+        throw StateError{"'" + e.name + "' has partner copies, which are taken before the update, and no "
+                         "before-image, because the update changes it; use PerRank{.copies = 0}"};
+    }
+  }
+
+  // ---- the life of a step -----------------------------------------------------------------------
+
+  void begin(Step last) {
+    if (finished_ && !managed() && step_ < last) finished_ = false;
+    if (!managed()) {
+      if constexpr (own_reduction)
+        if (!begun_) policy<OwnReduction>().rebuild(comm_.rank(), comm_.size());
+      begun_ = true;
+      return;
+    }
+    if constexpr (elastic) {
+      if (!begun_) {
+        has_state_ = !comm_.membership().replacement;
+        recover();
+        begun_ = true;
+      } else if (finished_ && step_ < last && !stopping_) {
+        comm_.tell(Kind::again, step_);
+        finished_ = false;
+      }
+    }
+  }
+
+  //! The step to compute: a new one, or the one that was cut short.
+  std::optional<Step> open(Step last) {
+    if (!pending_) {
+      if (step_ >= last || stopping_) {
+        finish();
+        if (step_ >= last || stopping_) return {};
+      }
+      state_.check();
+      image_.take();
+      repeated_ = false;
+      pending_ = true;
+    }
+    std::fill(reduced_.begin(), reduced_.end(), false);
+    std::fill(updated_.begin(), updated_.end(), false);
+    std::fill(ready_.begin(), ready_.end(), 0);
+    coefficients_fixed_ = decided_ = interrupted_ = false;
+    scale_ = 1;
+    skip_ = false;
+    norm_ = 0;
+    step_size_ = comm_.size();
+    if constexpr (elastic) comm_.at(step_);
+    if constexpr (MEND_DEBUG) poison_gradients();
+    reached("lambda");
+    watch_membership();
+    return step_;
+  }
+
+  template <class F>
+  double call(F& step_fn, Step step) {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&, Step>>) {
+      guarded([&] { step_fn(step); });
+      return 0;
+    } else {
+      double loss = 0;
+      guarded([&] { loss = static_cast<double>(step_fn(step)); });
+      return loss;
+    }
+  }
+  //! With OwnReduction the lambda throws when the trainer's own reduction fails: the step is repeated,
+  //! unless it fails twice in a row.
+  template <class F>
+  void guarded(F&& f) {
+    if constexpr (!own_reduction) {
+      f();
+    } else {
+      try {
+        f();
+        own_failures_ = 0;
+      } catch (const std::exception&) {
+        if (!managed() || ++own_failures_ > 3) throw;
+        interrupted_ = true;
+      }
+    }
+  }
+
+  [[nodiscard]] bool checking_purity() const {
+    if constexpr (detail::count_of<PurityCheck, Policies...> > 0)
+      return purity_checked_ < policy<PurityCheck>().steps;
+    else
+      return false;
+  }
+  template <class F>
+  void purity(F& step_fn, Step step) {
+    if constexpr (detail::count_of<PurityCheck, Policies...> > 0) {
+      if (!checking_purity() || interrupted_) return;
+      std::vector<Hash128> first = impressions();
+      std::fill(ready_.begin(), ready_.end(), 0);
+      image_.restore();
+      call(step_fn, step);
+      std::vector<Hash128> second = impressions();
+      for (std::size_t i = 0; i < first.size(); ++i)
+        if (first[i] != second[i])
+          throw StateError{"the step function is impure: '" + state_.entries()[i].name +
+                               "' differs between two calls for one step; register what it depends on "
+                               "(add_buffer, add_scalar, add_state)",
+                           {.rank = Rank{comm_.rank()}, .step = step}};
+      ++purity_checked_;
+    }
+  }
+  std::vector<Hash128> impressions() const {
+    std::vector<Hash128> all;
+    for (const TrainState::Entry& e : state_.entries()) {
+      if (e.gradient != nullptr)
+        all.push_back(hash_bytes({e.gradient, e.gradient_bytes()}));
+      else if (e.kind == TrainState::Kind::state)
+        all.push_back(hash_bytes(e.save()));
+      else
+        all.push_back(hash_bytes({e.value, e.bytes()}));
+    }
+    return all;
+  }
+
+  //! The lambda has returned: reduces, updates and commits the step, or recovers and leaves it
+  //! pending.
+  void settle(double loss) {
+    if (!managed()) {
+      complete(loss);
+      return;
+    }
+    try {
+      complete(loss);
+    } catch (const comm::Interrupted&) {
+      recover();
+    } catch (const comm::PeerLost& e) {
+      report_broken(e);
+      recover();
+    }
+  }
+
+  void complete(double loss) {
+    stop_watching();
+    helper_.wait();
+    if (early_failure_) std::rethrow_exception(std::exchange(early_failure_, nullptr));
+    if constexpr (elastic) {
+      if (interrupted_) {
+        comm_.tell(Kind::broken_link, step_, {}, static_cast<std::uint32_t>(-1));
+        throw comm::Interrupted{"the trainer's own reduction failed"};
+      }
+    }
+    reached("reduce");
+    state_.check();
+    exchange_copies(step_.next());
+    reached("closing");
+    write_closing_record(loss);
+    reduce_rest();
+    reached("reduced");
+    begin_done();
+    update_rest();
+    reached("updated");
+    finish_done();
+    commit();
+  }
+
+  void reduce_rest() {
+    std::vector<comm::Buffer> buffers;
+    std::vector<std::size_t> which;
+    if constexpr (own_reduction) {
+      std::fill(reduced_.begin(), reduced_.end() - 1, true);
+    } else {
+      for (std::size_t b = 0; b < plan_.size(); ++b) {
+        if (reduced_[b]) continue;
+        plan_.pack(b);
+        buffers.push_back(plan_.buffer(b));
+        which.push_back(b);
+      }
+    }
+    comm::Buffer closing{reinterpret_cast<std::byte*>(closing_.data()), closing_.size(), DType::u64,
+                         comm::Reduction::sum, static_cast<std::uint32_t>(plan_.size())};
+    buffers.push_back(closing);
+    which.push_back(plan_.size());
+    all_reduce(buffers, [&](std::size_t i) { bucket_reduced(which[i]); });
+  }
+  template <class Done>
+  void all_reduce(std::span<const comm::Buffer> buffers, Done&& done) {
+    if constexpr (elastic) {
+      comm_.all_reduce(buffers, done);
+    } else {
+      for (std::size_t i = 0; i < buffers.size(); ++i) {
+        if constexpr (comm::CanAllReduce<Comm>) comm_.all_reduce(buffers[i]);
+        done(i);
+      }
+    }
+  }
+  void reduce_early(std::size_t b) {
+    if (interrupted_) return;
+    try {
+      plan_.pack(b);
+      comm::Buffer buffer = plan_.buffer(b);
+      all_reduce({&buffer, 1}, [&](std::size_t) { bucket_reduced(b); });
+    } catch (...) {  // the lambda goes on to its end; settle() finds it
+      early_failure_ = std::current_exception();
+      interrupted_ = true;
+    }
+  }
+  void bucket_reduced(std::size_t b) {
+    reduced_[b] = true;
+    if (b < plan_.size()) {
+      plan_.unpack(b);
+      if constexpr (overlapped) update(b);
+    }
+    reached("bucket", static_cast<int>(b));
+  }
+  [[nodiscard]] bool all_reduced() const {
+    return pending_ && std::ranges::all_of(reduced_, [](bool r) { return r; });
+  }
+
+  //! Carries what every rank must know to commit: in rank order loss and wish to stop.
+  void write_closing_record(double loss) {
+    auto n = static_cast<std::size_t>(comm_.size()), r = static_cast<std::size_t>(comm_.rank());
+    closing_.assign(2 * n, 0);
+    closing_[2 * r] = std::bit_cast<std::uint64_t>(loss);
+    closing_[2 * r + 1] = stop_requested_;
+    transfer_.closing = std::as_bytes(std::span{closing_});
+  }
+
+  // Done: sent before the update, awaited after it, so that the round trip hides behind the work.
+  void begin_done() {
+    if constexpr (elastic) {
+      Hash128 slice = slice_hash();
+      comm_.gather_begin(std::as_bytes(std::span{&slice, 1}));
+    }
+    reached("done");
+  }
+  void finish_done() {
+    if constexpr (elastic) {
+      std::vector<Payload> votes = comm_.gather_finish();
+      for (std::size_t r = 1; r < votes.size(); ++r)
+        if (votes[r].size() != votes[0].size() ||
+            std::memcmp(votes[r].data(), votes[0].data(), votes[0].size()) != 0)
+          diverged(static_cast<int>(r));
+    } else {
+      if (!comm_.agree(true)) throw CommError{"another rank refused the step", {.step = step_}};
+    }
+  }
+  [[noreturn]] void diverged(int other) {
+    std::string text = "replicas diverged silently: rank " + std::to_string(other) +
+                       " holds other bits than rank 0 at step " + std::to_string(step_.value()) +
+                       "; memory, a race or a step function that writes parameters is to blame";
+    if constexpr (elastic) comm_.tell(Kind::refused, step_, std::as_bytes(std::span{text}));
+    throw RunStopped{text, {.rank = Rank{comm_.rank()}}};
+  }
+
+  //! A slice of parameters and slots that moves on with every step: silent divergence surfaces
+  //! within `slices` steps at no visible cost.
+  [[nodiscard]] Hash128 slice_hash() const {
+    constexpr std::uint64_t slices = 1024;
+    std::uint64_t total = 0;
+    for (const TrainState::Entry& e : state_.entries())
+      if (sliced(e)) total += e.bytes();
+    std::uint64_t length = std::max<std::uint64_t>((total / slices + 8) & ~std::uint64_t{7}, 4096);
+    std::uint64_t from = static_cast<std::uint64_t>(step_.value()) % slices * length;
+    StateHash hash;
+    std::uint64_t at = 0;
+    for (const TrainState::Entry& e : state_.entries()) {
+      if (!sliced(e)) continue;
+      std::uint64_t first = std::max(from, at) - at, end = std::min(from + length, at + e.bytes());
+      if (at + first < end) hash.add(hash_bytes({e.value + first, end - at - first}));
+      at += e.bytes();
+    }
+    return hash.value();
+  }
+  static bool sliced(const TrainState::Entry& e) {
+    return (e.kind == TrainState::Kind::tensor || e.kind == TrainState::Kind::slot) && e.tied_to.empty();
+  }
+
+  //! Norm and finiteness, from reduced gradients alone, so that every rank decides alike.
+  void decide() {
+    if (decided_) return;
+    decided_ = true;
+    if constexpr (clips) {
+      double squares = 0;
+      for (std::size_t b = 0; b < plan_.size(); ++b)
+        for (std::size_t i : plan_[b].entries) {
+          const TrainState::Entry& e = state_.entries()[i];
+          squares += kernel::sum_of_squares(e.gradient_dtype, e.gradient, e.count);
+        }
+      norm_ = std::sqrt(squares);
+      skip_ = !std::isfinite(norm_);
+      if (!skip_) scale_ = static_cast<double>(policy<ClipNorm>().clip_factor(norm_));
+    } else if constexpr (skips) {
+      for (std::size_t b = 0; b < plan_.size(); ++b)
+        for (std::size_t i : plan_[b].entries) {
+          const TrainState::Entry& e = state_.entries()[i];
+          skip_ = skip_ || !kernel::all_finite(e.gradient_dtype, e.gradient, e.count);
+        }
+    }
+  }
+  void update(std::size_t b) {
+    if constexpr (!own_update) {
+      if (!coefficients_fixed_) updater_.begin(Step{applied_});
+      coefficients_fixed_ = true;
+      if constexpr (overlapped) undo_.save(b, updater_.touched(plan_[b]));
+      updater_.apply(plan_[b], scale_);
+    }
+    updated_[b] = true;
+    reached("update", static_cast<int>(b));
+  }
+  //! Also the roll-forward: whatever is not updated yet.
+  void update_rest() {
+    decide();
+    if (skip_) return;
+    if constexpr (own_update) {
+      update_(step_);
+      for (const TrainState::Entry& e : state_.entries())
+        for (const TrainState::Copy& c : e.copies)
+          kernel::from_float(c.dtype, reinterpret_cast<const float*>(e.value), c.data, e.count);
+    } else {
+      for (std::size_t b = 0; b < plan_.size(); ++b)
+        if (!updated_[b]) update(b);
+    }
+  }
+
+  void commit() {
+    reached("commit");
+    Committed done;
+    done.step = step_;
+    double loss = 0;
+    std::size_t ranks = closing_.size() / 2;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      loss += std::bit_cast<double>(closing_[2 * r]);
+      stopping_ = stopping_ || closing_[2 * r + 1] != 0;
+    }
+    done.loss = static_cast<float>(loss / static_cast<double>(ranks));
+    done.gradient_norm = static_cast<float>(norm_);
+    if constexpr (!own_update) done.learning_rate = static_cast<float>(updater_.learning_rate(Step{applied_}));
+    done.repeated = repeated_;
+    done.skipped = skip_;
+    if (!skip_) ++applied_;
+    step_ = step_.next();
+    state_.step = step_.value();
+    state_.applied = applied_;
+    undo_.drop();
+    copies_.committed(step_.value());
+    pending_ = false;
+    committed_ = done;
+    if (after_) after_(done);
+    reached("committed");
+  }
+
+  //! All steps are done: nobody leaves before everybody is.
+  void finish() {
+    if (finished_) return;
+    if (!managed()) {
+      finished_ = true;
+      return;
+    }
+    if constexpr (elastic) {
+      for (bool told = false;;) {
+        try {
+          if (!told) comm_.tell(Kind::finished, step_);
+          told = true;
+          reached("finished");
+          Frame f = wait_frame();
+          if (f.from != Frame::coordinator) {
+            comm_.keep(std::move(f));
+          } else if (comm_.is(f, Kind::bye)) {
+            finished_ = true;
+            return;
+          } else {
+            interrupt(std::move(f));
+          }
+        } catch (const comm::Interrupted&) {
+          recover();
+          told = false;
+        }
+      }
+    }
+  }
+
+  // ---- recovery ---------------------------------------------------------------------------------
+
+  //! One generation after the other, until one says Go.
+  void recover() {
+    if constexpr (elastic) {
+      for (;;) {
+        try {
+          join_generation();
+          return;
+        } catch (const comm::Interrupted&) {
+        } catch (const comm::PeerLost& e) {
+          report_broken(e);
+        }
+      }
+    }
+  }
+  void report_broken(const comm::PeerLost& e) {
+    if constexpr (elastic) {
+      comm_.tell(Kind::broken_link, step_, {}, static_cast<std::uint32_t>(e.rank() ? int{*e.rank()} : -1));
+    }
+  }
+
+  void join_generation() {
+    view_ = comm_.await_view();
+    if (has_state_ && begun_ && !replicas) {
+      std::string text = "a member was lost and this session has no recovery policy; add mend::ReplicaRecovery";
+      comm_.tell(Kind::refused, step_, std::as_bytes(std::span{text}));
+      throw RunStopped{text, {.rank = Rank{comm_.rank()}, .step = step_}};
+    }
+    transfer_.forget_requests();
+    whole_ = false;
+    comm_.enter(view_);
+    comm_.at(step_);
+    reached("view");
+    comm::Report report;
+    report.has_state = has_state_;
+    report.all_reduced = all_reduced();
+    report.keeps_buckets = keeps_buckets_;
+    report.copies = copies_.list();
+    report.copies_wanted = copies_.wanted();
+    if (!schema_told_) report.schema = schema();
+    schema_told_ = true;
+    comm_.tell(Kind::report, step_, comm::encode(report));
+    reached("report");
+
+    Frame plan_frame = wait_control(Kind::plan);
+    comm::Plan plan = comm::decode_plan(plan_frame.payload.view());
+    Step target{plan_frame.header.step};
+    reached("plan");
+    if (plan.restore && touched_)
+      throw CommError{"this worker received half of a state whose holders died, and has no checkpoint to "
+                      "begin from; it ends and another one takes its place",
+                      {.rank = Rank{comm_.rank()}}};
+    if (!has_state_ && !plan.restore) {
+      wait_control(Kind::feed);
+      reached("feed");
+      fetch_all(plan, target);
+      announce(target);
+    } else {
+      if (has_state_ && !plan.restore) become(target, plan);
+      announce(step_);
+      wait_control(Kind::feed);
+    }
+    wait_control(Kind::go);
+    has_state_ = true;
+    whole_ = keeps_buckets_ = false;
+    reached("go");
+    comm_.at(step_);
+    if constexpr (own_reduction) policy<OwnReduction>().rebuild(comm_.rank(), comm_.size());
+    exchange_copies(step_);
+    std::vector<Incarnation> members;
+    for (const Peer& p : view_.peers) members.push_back(p.incarnation);
+    copies_.keep_only(members);
+  }
+
+  //! A survivor: back to the start of the step, or on to its end.
+  void become(Step target, const comm::Plan& plan) {
+    if (target == step_) {
+      if (!pending_) return;
+      if constexpr (overlapped) {
+        for (std::size_t b = 0; b < plan_.size(); ++b)
+          if (updated_[b]) {
+            (void)undo_.restore(b);
+            for (std::size_t i : plan_[b].entries) updater_.refresh(state_.entries()[i]);
+          }
+        undo_.drop();
+      }
+      reached("undo");
+      image_.restore();
+      copies_.taken_back(step_.value());
+      repeated_ = true;
+      return;
+    }
+    if (!pending_ || target != step_.next())
+      throw CommError{"the plan asks for step " + std::to_string(target.value()) + " of a member at step " +
+                          std::to_string(step_.value()),
+                      {.rank = Rank{comm_.rank()}}};
+    fetch_missing_buckets(target, plan);
+    reached("roll_forward");
+    update_rest();
+    keeps_buckets_ = true;  // others may still miss some; they live until Go
+    commit();
+    comm_.at(step_);
+  }
+
+  void fetch_missing_buckets(Step target, const comm::Plan& plan) {
+    std::vector<StateTransfer::Piece> pieces;
+    std::vector<std::size_t> missing;
+    if (!reduced_[plan_.size()]) {
+      closing_.assign(2 * static_cast<std::size_t>(step_size_), 0);
+      transfer_.closing = std::as_bytes(std::span{closing_});
+    }
+    for (std::size_t b = 0; b <= plan_.size(); ++b) {
+      if (reduced_[b]) continue;
+      missing.push_back(b);
+      bool closing = b == plan_.size();
+      pieces.push_back({StateTransfer::What::bucket, static_cast<std::uint32_t>(b),
+                        closing ? reinterpret_cast<std::byte*>(closing_.data()) : plan_[b].data,
+                        closing ? closing_.size() * sizeof(std::uint64_t) : plan_[b].bytes(),
+                        plan.bucket_holders});
+    }
+    if (missing.empty()) return;
+    reached("fetch");
+    std::vector<bool> have;
+    transfer_.fetch(comm_, target.value(), pieces, have, [this](Frame f) { serve(std::move(f)); });
+    for (std::size_t b : missing) bucket_reduced(b);
+  }
+
+  //! A replacement: everything, from whole members; its per-rank state from its partner.
+  void fetch_all(const comm::Plan& plan, Step target) {
+    auto other = [this](Frame f) { serve(std::move(f)); };
+    touched_ = true;
+    Bytes meta = transfer_.fetch_state(comm_, target.value(), plan.sources, other);
+    for (const auto& [rank, holders] : plan.copy_holders) {
+      if (rank != comm_.rank()) continue;
+      Incarnation heir_of = view_.peers[static_cast<std::size_t>(rank)].heir_of;
+      auto table = transfer_.fetch_table(comm_, holders.front(), heir_of, target.value(), other);
+      if (!table.copy) throw CommError{"a partner does not hold the copy that it reported"};
+      Bytes copy(table.copy->first);
+      std::vector<bool> have;
+      transfer_.fetch(comm_, target.value(),
+                      {{StateTransfer::What::copy, 0, copy.data(), copy.size(), holders, heir_of}}, have, other);
+      if (hash_bytes(copy) != table.copy->second)
+        throw CommError{"a partner's copy does not have the hash that it states"};
+      copies_.decode(copy);
+    }
+    ByteReader r{meta};
+    step_ = Step{r.get<std::int64_t>()};
+    applied_ = r.get<std::int64_t>();
+    stopping_ = r.get<bool>();
+    state_.step = step_.value();
+    state_.applied = applied_;
+    pending_ = false;
+    for (const TrainState::Entry& e : state_.entries())
+      for (const TrainState::Copy& c : e.copies)
+        kernel::from_float(c.dtype, reinterpret_cast<const float*>(e.value), c.data, e.count);
+    reached("restored");
+  }
+
+  //! Ready: this member is whole; from now on it serves.
+  void announce(Step version) {
+    ByteWriter meta;
+    meta.put(step_.value()).put(applied_).put(stopping_);
+    std::vector<Hash128> hashes = transfer_.hash(std::move(meta).take());
+    whole_ = true;
+    comm_.tell(Kind::ready, version, std::as_bytes(std::span{hashes}));
+    reached("ready");
+    transfer_.serve_waiting(comm_);
+  }
+
+  Frame wait_frame() {
+    Time long_enough = 4 * comm_.membership().timeout;  // slower members may end their lambda first
+    std::optional<Frame> f = comm_.next_frame(mend::after(comm_.now(), long_enough));
+    if (!f) throw CommError{"the launcher said nothing in time", {.rank = Rank{comm_.rank()}, .step = step_}};
+    return *std::move(f);
+  }
+  //! Serves peers until the coordinator says `kind` of this generation.
+  Frame wait_control(Kind kind) {
+    for (;;) {
+      Frame f = wait_frame();
+      if (f.from != Frame::coordinator) {
+        serve(std::move(f));
+      } else if (comm_.is(f, kind) && f.header.generation == view_.generation.value()) {
+        return f;
+      } else {
+        interrupt(std::move(f));
+      }
+    }
+  }
+  //! A View or Stop ends what is under way; anything else from the coordinator is out of date.
+  void interrupt(Frame f) {
+    if (!comm_.is(f, Kind::view) && !comm_.is(f, Kind::stop)) return;
+    comm_.push_control(std::move(f));
+    throw comm::Interrupted{"the membership changed"};
+  }
+  void serve(Frame f) {
+    if (f.from == Frame::coordinator) return interrupt(std::move(f));
+    if (f.header.kind == Header::broken)
+      throw comm::PeerLost{"the connection with a peer broke", {.rank = Rank{f.from}}};
+    if (comm_.is(f, Kind::request)) return transfer_.take_request(comm_, std::move(f), whole_);
+    if (comm_.is(f, Kind::chunk)) return;  // of a fetch that was interrupted
+    comm_.keep(std::move(f));
+  }
+
+  //! Per-rank state of `version` to the partners. Before the closing bucket, so that a step which is
+  //! reduced anywhere has all its copies.
+  void exchange_copies(Step version) {
+    if constexpr (elastic) {
+      int n = comm_.size(), copies = std::min(copies_.wanted(), n - 1);
+      if (copies == 0) return;
+      constexpr std::size_t piece = std::size_t{1} << 20;
+      Bytes mine = copies_.encode();
+      for (int k = 1; k <= copies; ++k) {
+        int to = (comm_.rank() + k) % n;
+        Header h = comm_.header(Kind::copy);
+        h.step = version.value();
+        h.offset = mine.size();
+        for (std::size_t at = 0; at < mine.size() || at == 0; at += piece, ++h.part)
+          comm_.post_copy(to, h, ByteView{mine}.subspan(at, std::min(piece, mine.size() - at)));
+      }
+      for (int k = 1; k <= copies; ++k) {
+        int from = (comm_.rank() + n - k) % n;
+        Bytes copy;
+        do {
+          Frame f = comm_.expect([&](const Frame& x) {
+            return x.from == from && comm_.is(x, Kind::copy) && x.header.step == version.value();
+          }, from);
+          ByteView part = f.payload.view();
+          copy.insert(copy.end(), part.begin(), part.end());
+          if (copy.size() >= f.header.offset) break;
+        } while (true);
+        copies_.hold(view_.peers[static_cast<std::size_t>(from)].incarnation, version.value(), std::move(copy));
+      }
+      comm_.drain();
+      reached("copies");
+    }
+  }
+
+  //! One line per entry: what all ranks must have registered alike.
+  [[nodiscard]] std::string schema() const {
+    std::string text;
+    for (const TrainState::Entry& e : state_.entries()) {
+      static constexpr std::string_view kinds[] = {"tensor", "buffer", "scalar", "state", "slot"};
+      text += std::string{kinds[static_cast<std::size_t>(e.kind)]} + " '" + e.name + "' " +
+              std::string{name_of(e.dtype)} + " [";
+      for (std::int64_t extent : e.shape) text += std::to_string(extent) + ",";
+      text += "]";
+      if (e.gradient != nullptr) text += " gradient " + std::string{name_of(e.gradient_dtype)};
+      if (e.placement.per_rank) text += " per rank, " + std::to_string(e.placement.copies) + " copies";
+      if (!e.tied_to.empty()) text += " tied to '" + e.tied_to + "'";
+      text += " group " + e.group + "\n";
+    }
+    return text;
+  }
+
+  // ---- around the lambda ------------------------------------------------------------------------
+
+  //! With OwnReduction somebody must notice a lost member while the lambda blocks in it.
+  void watch_membership() {
+    if constexpr (own_reduction && elastic) {
+      if (!concurrent()) return;
+      watching_ = true;
+      helper_.run([this] {
+        try {
+          while (watching_)
+            if (comm_.watch(mend::after(comm_.now(), std::chrono::milliseconds{200})))
+              return policy<OwnReduction>().abort();
+        } catch (...) {
+          early_failure_ = std::current_exception();
+          policy<OwnReduction>().abort();
+        }
+      });
+    }
+  }
+  void stop_watching() {
+    if constexpr (own_reduction && elastic) {
+      if (!watching_.exchange(false)) return;
+      comm_.link().wake();
+      helper_.wait();
+    }
+  }
+
+  void poison_gradients() {
+    for (const TrainState::Entry& e : state_.entries())
+      if (e.gradient != nullptr) std::memset(e.gradient, 0xff, e.gradient_bytes());  // a NaN in every format
+  }
+
+  //! Tells the group that this worker goes, so that it does not wait for the connection to break.
+  void leave(std::string_view why) noexcept {
+    if (std::exchange(left_, true)) return;
+    try {
+      if constexpr (elastic) comm_.cancel();
+      watching_ = false;
+      helper_.wait();
+      if constexpr (elastic)
+        if (managed() && begun_ && !finished_) comm_.tell(Kind::failed, step_, std::as_bytes(std::span{why}));
+    } catch (...) {  // it goes anyway
+    }
+  }
+
+  TrainState& state_;
+  U update_;
+  Comm& comm_;
+  std::tuple<Policies...> policies_;
+  Freeze frozen_;
+  typename detail::UpdaterOf<U>::type updater_;
+  BucketPlan plan_;
+  BeforeImage image_;
+  PartnerCopies copies_;
+  StateTransfer transfer_;
+  typename Undo::Record undo_;
+
+  Step step_;
+  std::int64_t applied_;
+  comm::View view_{};
+  std::vector<bool> reduced_, updated_;  // per bucket; reduced_ has the closing one too
+  std::vector<std::size_t> ready_;       // tensors released, per bucket
+  std::vector<std::uint64_t> closing_;
+  std::function<void(const Committed&)> after_;
+  std::optional<Committed> committed_;
+  std::exception_ptr early_failure_;
+  std::atomic<bool> watching_ = false, interrupted_ = false;
+  double norm_ = 0, scale_ = 1;
+  int exceptions_ = std::uncaught_exceptions(), own_failures_ = 0, purity_checked_ = 0;
+  bool begun_ = false, pending_ = false, returned_ = false, repeated_ = false, finished_ = false;
+  bool has_state_ = true, whole_ = false, stopping_ = false, stop_requested_ = false, schema_told_ = false;
+  bool coefficients_fixed_ = false, decided_ = false, skip_ = false, left_ = false, touched_ = false,
+       keeps_buckets_ = false;
+  int step_size_ = 1;    // ranks of the generation in which the step's lambda ran
+  HelperThread helper_;  // last, so that its jobs end first
+};
+
+}  // namespace mend
