@@ -3,6 +3,7 @@
 //! Everything a trainer on the host needs. Rooms can be included one by one instead.
 
 #include "mend/comm/communicator.hpp"
+#include "mend/comm/tcp.hpp"
 #include "mend/comm/threads.hpp"
 #include "mend/core/dtype.hpp"
 #include "mend/core/error.hpp"
@@ -19,3 +20,4 @@
 #include "mend/optim/undo/roll_forward.hpp"
 #include "mend/optim/undo/snapshot.hpp"
 #include "mend/session/session.hpp"
+#include "mend/store/safetensors.hpp"

@@ -330,7 +330,13 @@ class Group {
     kept_.clear();
   }
 
-  [[nodiscard]] bool concurrent() const { return managed() && link_->concurrent(); }
+  //! Whether a second thread may drive collectives while the first one computes.
+  [[nodiscard]] bool concurrent() const {
+    if constexpr (requires { link_->concurrent(); })
+      return managed() && link_->concurrent();
+    else
+      return managed();
+  }
   L& link() { return *link_; }
 
   //! Fault injection: called at every crash point when set.

@@ -331,7 +331,8 @@ class TcpLink {
   void judge(Early who) {
     const wire::Hello& h = who.hello;
     auto stray = [&](std::string_view why) { lobby_.stray(why, who.socket); };
-    if (!h.ours() || h.version.view() != library_version) return stray("a program of another version");
+    if (!h.ours() || h.version.view() != library_version)
+      return stray("a program of another version");
     if (!h.knows(me_.token)) return stray("a wrong token");
     if (h.to != me_.incarnation) return stray("it wants another incarnation");
     Generation theirs{h.generation};

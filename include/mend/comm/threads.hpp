@@ -1,6 +1,6 @@
 #pragma once
 
-#include <exception>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -28,7 +28,8 @@ class Threads {
           return std::move(world);
         }()} {}
 
-  std::function<void(const CoordinatorEvent&)> on_event{};
+  //! See Coordinator::on_event; called in the thread of run().
+  std::function<void(const trace::Event&)> on_event{};
 
   //! Blocks until all workers have ended. Once per object. `worker` runs in several threads at once
   //! and must keep its state to itself.

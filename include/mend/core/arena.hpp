@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <utility>
 
 #include "mend/core/byte_count.hpp"
@@ -22,6 +24,8 @@ class Arena {
   explicit Arena(ByteCount size) : size_{static_cast<std::size_t>(size.value())} {
     if (size_ == 0) return;
     constexpr std::size_t huge = std::size_t{2} << 20;
+    if (size_ > PTRDIFF_MAX - huge)
+      throw StateError{"no machine has " + std::to_string(size_) + " bytes for an arena"};
     // One huge page more than asked for, so that the block can start on a huge page's border.
     mapped_size_ = size_ >= huge ? size_ + huge : size_;
     void* p =

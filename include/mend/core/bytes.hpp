@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
@@ -49,6 +50,8 @@ class ByteReader {
   template <class T>
     requires(std::is_trivially_copyable_v<T>)
   T get() {
+    // A byte from a message need not be one of the two that a bool may hold.
+    if constexpr (std::is_same_v<T, bool>) return get<std::uint8_t>() != 0;
     T value;
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;

@@ -39,13 +39,12 @@ inline constexpr DType dtype_of<bool> = DType::boolean;
 template <>
 inline constexpr DType dtype_of<std::byte> = DType::u8;
 template <std::integral T>
-inline constexpr DType dtype_of<T> = sizeof(T) == 8
-                                         ? (std::is_signed_v<T> ? DType::i64 : DType::u64)
-                                     : sizeof(T) == 4
-                                         ? (std::is_signed_v<T> ? DType::i32 : DType::u32)
-                                     : sizeof(T) == 2
-                                         ? (std::is_signed_v<T> ? DType::i16 : DType::u16)
-                                         : (std::is_signed_v<T> ? DType::i8 : DType::u8);
+  requires(sizeof(T) <= 8)
+inline constexpr DType dtype_of<T> =
+    sizeof(T) == 8   ? (std::is_signed_v<T> ? DType::i64 : DType::u64)
+    : sizeof(T) == 4 ? (std::is_signed_v<T> ? DType::i32 : DType::u32)
+    : sizeof(T) == 2 ? (std::is_signed_v<T> ? DType::i16 : DType::u16)
+                     : (std::is_signed_v<T> ? DType::i8 : DType::u8);
 
 //! A type that mend knows as an element.
 template <class T>

@@ -14,11 +14,14 @@ struct device {};     //!< where the trainer's memory and order of work are
 struct clip {};       //!< bounds on what the update sees
 struct sharding {};   //!< who keeps which part of the optimizer's state
 struct check {};      //!< what makes a step not count
+struct trace {};      //!< who is told what happens
 }  // namespace kind
 
 //! A small value that is given to a session after its communicator and says what it is by `kind`.
 template <class P>
-concept Policy = requires { typename P::kind; };
+concept Policy = requires {
+  typename P::kind;
+};
 
 //! A policy of kind K: `Is<SnapshotUndo, kind::undo>`.
 template <class P, class K>

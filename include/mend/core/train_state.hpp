@@ -163,7 +163,7 @@ class TrainState {
       static_assert(dtype_of<T> == DType::bf16 || dtype_of<T> == DType::f16,
                     "TrainState::add_copy rounds to bf16 or f16");
       refuse_frozen(of);
-      Entry* master = find(of);
+      Entry* master = writable(of);
       if (master == nullptr || master->kind != Kind::tensor || master->dtype != DType::f32)
         throw StateError{"add_copy: there is no float tensor '" + std::string{of} +
                          "'; add it first"};
@@ -172,6 +172,7 @@ class TrainState {
                          std::to_string(master->count) + " elements and its copy " +
                          std::to_string(std::ranges::size(low))};
       refuse_overlap(of, bytes_of(low), std::ranges::size(low) * sizeof(T));
+      claim(of, bytes_of(low), std::ranges::size(low) * sizeof(T));
       master->copies.push_back({bytes_of(low), dtype_of<T>, watch(low)});
     }
     return *this;
@@ -201,6 +202,8 @@ class TrainState {
                                              Traits traits = {}) & {
     std::size_t n = 1;
     for (std::int64_t extent : shape) n *= static_cast<std::size_t>(extent);
+    if (n > std::size_t{1} << 56)  // the bytes of it would no longer fit a number
+      throw StateError{"tensor '" + std::string{name} + "' has a shape that no memory holds"};
     std::size_t stride =
         (n * sizeof(T) + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
     Arena arena{ByteCount{2 * stride}};
@@ -299,7 +302,8 @@ class TrainState {
     std::int64_t product = 1;
     for (std::int64_t extent : e.shape) {
       if (extent < 0) throw StateError{"tensor '" + e.name + "' has a negative extent"};
-      product *= extent;
+      if (__builtin_mul_overflow(product, extent, &product))
+        throw StateError{"tensor '" + e.name + "' has a shape that no memory holds"};
     }
     if (product != static_cast<std::int64_t>(count))
       throw StateError{"tensor '" + e.name + "' has " + std::to_string(count) +
@@ -307,9 +311,7 @@ class TrainState {
     return e;
   }
 
-  Entry* find(std::string_view name) {
-    return const_cast<Entry*>(static_cast<const TrainState*>(this)->find(name));
-  }
+  Entry* writable(std::string_view name) { return const_cast<Entry*>(find(name)); }
 
   void insert(Entry e) {
     refuse_frozen(e.name);
@@ -319,6 +321,9 @@ class TrainState {
     } else {
       refuse_overlap(e.name, e.value, e.bytes());
       refuse_overlap(e.name, e.gradient, e.gradient == nullptr ? 0 : e.gradient_bytes());
+      if (e.gradient != nullptr && e.value < e.gradient + e.gradient_bytes() &&
+          e.gradient < e.value + e.bytes())
+        throw StateError{"tensor '" + e.name + "' overlaps its own gradient"};
       claim(e.name, e.value, e.bytes());
       claim(e.name, e.gradient, e.gradient == nullptr ? 0 : e.gradient_bytes());
     }

@@ -6,8 +6,8 @@
 
 namespace mend {
 
-//! What a rule keeps per parameter beside its value, in the order of the rule's `slots` names. N may
-//! be 0. Zero before the first update.
+//! What a rule keeps per parameter beside its value, in the order of the rule's `slots` names. N
+//! may be 0. Zero before the first update.
 template <class Real, std::size_t N>
 struct Slots {
   Real values[N];

@@ -14,8 +14,8 @@ namespace mend {
 //!   m' = fma(beta1, m, (1 - beta1) g)                 step  = lr / (1 - beta1^t)
 //!   v' = fma(beta2, v, (1 - beta2) g g)               scale = 1 / sqrt(1 - beta2^t)
 //!   p' = p - step (m' / fma(sqrt(v'), scale, eps))    t     = updates applied so far + 1
-//! Every term is rounded before it is added, so that a first step and a zero parameter revert exactly.
-//! Moves 28 bytes per float parameter.
+//! Every term is rounded before it is added, so that a first step and a zero parameter revert
+//! exactly. Moves 28 bytes per float parameter.
 struct Adam {
   LearningRate lr = 1e-3f;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
@@ -27,9 +27,13 @@ struct Adam {
   };
   [[nodiscard]] Coefficients at(Step applied) const {
     const auto t = applied.value() + 1;
-    return {.beta1 = beta1, .new1 = 1 - beta1, .beta2 = beta2, .new2 = 1 - beta2,
+    return {.beta1 = beta1,
+            .new1 = 1 - beta1,
+            .beta2 = beta2,
+            .new2 = 1 - beta2,
             .step = lr(applied) / bias_correction(beta1, t),
-            .scale = 1 / std::sqrt(bias_correction(beta2, t)), .eps = eps};
+            .scale = 1 / std::sqrt(bias_correction(beta2, t)),
+            .eps = eps};
   }
   void check() const {
     lr.check("Adam");

@@ -6,8 +6,8 @@
 
 namespace mend {
 
-//! 1 - beta^t, the sum of the weights of a moving average that started at zero. By repeated squaring,
-//! every product rounded: std::pow differs between C libraries. t >= 1.
+//! 1 - beta^t, the sum of the weights of a moving average that started at zero. By repeated
+//! squaring, every product rounded: std::pow differs between C libraries. t >= 1.
 [[nodiscard]] inline double bias_correction(double beta, std::int64_t t) {
   double power = 1;
   for (; t > 0; t >>= 1) {

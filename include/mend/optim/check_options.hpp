@@ -20,11 +20,12 @@ inline void require_option(bool good, std::string_view rule, std::string_view fi
 
 //! The weight that a moving average gives to its past: 0 to below 1, as a float too.
 inline void require_weight(double beta, std::string_view rule, std::string_view field) {
-  require_option(beta >= 0 && static_cast<float>(beta) < 1, rule, field, beta, "lie in [0, 1), as a float too");
+  require_option(beta >= 0 && static_cast<float>(beta) < 1, rule, field, beta,
+                 "lie in [0, 1), as a float too");
 }
 
-//! Refuses hyper-parameters that cannot work, before the first step: calls `rule.check()`, which throws
-//! OptionError, where the rule has one.
+//! Refuses hyper-parameters that cannot work, before the first step: calls `rule.check()`, which
+//! throws OptionError, where the rule has one.
 void check_options(const auto& rule) {
   if constexpr (requires { rule.check(); }) rule.check();
 }

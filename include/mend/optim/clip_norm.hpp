@@ -7,15 +7,15 @@
 
 namespace mend {
 
-//! Policy: when the norm of all reduced gradients together exceeds max_norm, the update sees them scaled
-//! down to it. The gradients themselves are not written.
+//! Policy: when the norm of all reduced gradients together exceeds max_norm, the update sees them
+//! scaled down to it. The gradients themselves are not written.
 struct ClipNorm {
   using kind = mend::kind::clip;
 
   float max_norm = 1;
 
-  //! min(1, max_norm / norm), rounded once. A norm that is not finite is the caller's case: that step is
-  //! skipped.
+  //! min(1, max_norm / norm), rounded once. A norm that is not finite is the caller's case: that
+  //! step is skipped.
   [[nodiscard]] float clip_factor(double norm) const {
     return norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0f;
   }

@@ -32,8 +32,8 @@ struct Momentum {
   void check() const {
     lr.check("Momentum");
     require_weight(beta, "Momentum", "beta");
-    require_option(weight_decay >= 0 && std::isfinite(weight_decay), "Momentum", "weight_decay", weight_decay,
-                   "be finite and not negative");
+    require_option(weight_decay >= 0 && std::isfinite(weight_decay), "Momentum", "weight_decay",
+                   weight_decay, "be finite and not negative");
   }
 
   template <class Real>

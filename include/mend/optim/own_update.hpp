@@ -7,10 +7,10 @@
 
 namespace mend {
 
-//! In place of a rule: the trainer keeps its own optimizer. Called once per step with the step's number,
-//! after the gradients are reduced, on every rank or on none; never for a skipped step. What it changes
-//! must be registered, its own state by `add_state`. It cannot be undone, so policies that undo or replay
-//! updates refuse it.
+//! In place of a rule: the trainer keeps its own optimizer. Called once per step with the step's
+//! number, after the gradients are reduced, on every rank or on none; never for a skipped step.
+//! What it changes must be registered, its own state by `add_state`. It cannot be undone, so
+//! policies that undo or replay updates refuse it.
 class OwnUpdate {
  public:
   explicit OwnUpdate(std::function<void(Step)> update) : update_{std::move(update)} {}

@@ -50,8 +50,9 @@ class PerGroup {
     R::apply(p, s, g, c);
   }
   template <class Real>
-    requires InvertibleOptimizer<R>
-  MEND_RULE static void revert(Real& p, Slots<Real, slots.size()>& s, Real g, const auto& c) {
+  requires InvertibleOptimizer<R> MEND_RULE static void revert(Real& p,
+                                                               Slots<Real, slots.size()>& s, Real g,
+                                                               const auto& c) {
     R::revert(p, s, g, c);
   }
 

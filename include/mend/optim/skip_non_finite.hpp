@@ -4,8 +4,8 @@
 
 namespace mend {
 
-//! Policy: a step whose reduced gradients hold an infinity or a NaN commits without an update, on all
-//! ranks alike; it does not count as applied, and `Committed::skipped` says so.
+//! Policy: a step whose reduced gradients hold an infinity or a NaN commits without an update, on
+//! all ranks alike; it does not count as applied, and `Committed::skipped` says so.
 struct SkipNonFinite {
   using kind = mend::kind::check;
 };

@@ -45,6 +45,7 @@
 #include "mend/session/purity_check.hpp"
 #include "mend/session/replica_recovery.hpp"
 #include "mend/session/state_transfer.hpp"
+#include "mend/session/traced.hpp"
 #include "mend/session/updater.hpp"
 
 namespace mend {
@@ -105,7 +106,7 @@ class Session {
                 "after it");
   static_assert((Policy<Policies> && ...),
                 "Session: one of the policies is none of mend's kinds (recovery, reduction, undo, "
-                "schedule, device, clip, sharding, check)");
+                "schedule, device, clip, sharding, check, trace)");
   static_assert(((detail::count_of<Policies, Policies...> == 1) && ...),
                 "Session: the same policy is given twice");
   static_assert(detail::count_of_kind<kind::undo, Policies...> <= 1 &&
@@ -118,6 +119,7 @@ class Session {
 
   static constexpr bool replicas = detail::count_of<ReplicaRecovery, Policies...> > 0;
   static constexpr bool own_reduction = detail::count_of<OwnReduction, Policies...> > 0;
+  static constexpr bool traced = detail::count_of<Traced, Policies...> > 0;
   static constexpr bool own_update = std::same_as<U, OwnUpdate>;
   static constexpr bool clips = detail::count_of<ClipNorm, Policies...> > 0;
   static constexpr bool skips = clips || detail::count_of<SkipNonFinite, Policies...> > 0;
@@ -259,6 +261,43 @@ class Session {
     else
       return false;
   }
+  [[nodiscard]] Time now() const {
+    if constexpr (elastic)
+      return comm_.now();
+    else
+      return SystemClock{}.now();
+  }
+  //! Times what runs until it is destroyed, for the recorder.
+  class Timed {
+   public:
+    Timed(const Session& session, trace::EventKind kind) : session_{session}, kind_{kind} {
+      if constexpr (traced) begin_ = session.now();
+    }
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+    ~Timed() {
+      if constexpr (traced) session_.record(kind_, begin_, session_.now() - begin_, bytes);
+    }
+    ByteCount bytes{};
+
+   private:
+    const Session& session_;
+    trace::EventKind kind_;
+    Time begin_{};
+  };
+  void record(trace::EventKind kind, Time begin, Time duration, ByteCount bytes = {}) const {
+    if constexpr (traced) {
+      trace::Event e;
+      e.time = begin;
+      e.rank = Rank{comm_.rank()};
+      e.generation = view_.generation;
+      e.step = step_;
+      e.kind = kind;
+      e.duration = duration;
+      e.bytes = bytes;
+      policy<Traced>().recorder().record(std::move(e));
+    }
+  }
   void reached(std::string_view point, int index = 0) {
     if constexpr (elastic) comm_.reached(point, index);
   }
@@ -338,6 +377,7 @@ class Session {
 
   template <class F>
   double call(F& step_fn, Step step) {
+    Timed timed{*this, trace::EventKind::step};
     if constexpr (std::is_void_v<std::invoke_result_t<F&, Step>>) {
       guarded([&] { step_fn(step); });
       return 0;
@@ -443,6 +483,7 @@ class Session {
   }
 
   void reduce_rest() {
+    Timed timed{*this, trace::EventKind::reduce};
     std::vector<comm::Buffer> buffers;
     std::vector<std::size_t> which;
     if constexpr (own_reduction) {
@@ -588,6 +629,7 @@ class Session {
   }
   //! Also the roll-forward: whatever is not updated yet.
   void update_rest() {
+    Timed timed{*this, trace::EventKind::update};
     decide();
     if (skip_) return;
     if constexpr (own_update) {
@@ -624,6 +666,7 @@ class Session {
     copies_.committed(step_.value());
     pending_ = false;
     committed_ = done;
+    record(trace::EventKind::commit, now(), {});
     if (after_) after_(done);
     reached("committed");
   }
@@ -663,6 +706,7 @@ class Session {
   //! One generation after the other, until one says Go.
   void recover() {
     if constexpr (elastic) {
+      Timed timed{*this, trace::EventKind::recovery};
       for (;;) {
         try {
           join_generation();
@@ -789,6 +833,7 @@ class Session {
   //! A replacement: everything, from whole members; its per-rank state from its partner.
   void fetch_all(const comm::Plan& plan, Step target) {
     auto other = [this](Frame f) { serve(std::move(f)); };
+    Timed timed{*this, trace::EventKind::transfer};
     touched_ = true;
     Bytes meta = transfer_.fetch_state(comm_, target.value(), plan.sources, other);
     for (const auto& [rank, holders] : plan.copy_holders) {
@@ -814,6 +859,7 @@ class Session {
     for (const TrainState::Entry& e : state_.entries())
       for (const TrainState::Copy& c : e.copies)
         kernel::from_float(c.dtype, reinterpret_cast<const float*>(e.value), c.data, e.count);
+    timed.bytes = ByteCount{transfer_.received()};
     reached("restored");
   }
 

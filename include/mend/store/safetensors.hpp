@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,7 +33,7 @@ using Kind = TrainState::Kind;
 inline constexpr std::string_view kind_names[] = {"tensor", "buffer", "scalar", "state", "slot"};
 inline constexpr std::string_view no_checksum = "00000000000000000000000000000000";
 inline constexpr std::string_view checksum_key = "\"mend.checksum\":\"";
-inline constexpr std::string_view version = "1";
+inline constexpr std::string_view format_version = "1";
 
 //! "'a', 'b' and 3 more"
 inline std::string list(const std::vector<std::string>& names) {
@@ -60,16 +60,20 @@ inline SafetensorsHeader::Strings tied(const TrainState& state) {
   return pairs;
 }
 
-//! What is stored of an entry. A state's bytes are asked for once and kept here.
-struct Piece {
-  explicit Piece(const Entry& e) : entry{&e} {
+//! Throws StateError where an entry cannot be in a file.
+inline void refuse_unstorable(const TrainState& state) {
+  for (const Entry& e : state.entries()) {
     if (e.device != Device::host)
       throw StateError{"'" + e.name + "' lives on a device; save and load serve host memory"};
     if (!is_utf8(e.name) || e.name == "__metadata__")
       throw StateError{"'" + e.name +
-                       "' cannot be a name in a .safetensors file; it must be UTF-8 "
-                       "and not __metadata__"};
+                       "' cannot be a name in a .safetensors file; it must be "
+                       "UTF-8 and not __metadata__"};
   }
+}
+
+//! What is stored of an entry. A state's bytes are asked for once and kept here.
+struct Piece {
   [[nodiscard]] ByteView bytes() const {
     return entry->kind == Kind::state ? ByteView{blob} : ByteView{entry->value, entry->bytes()};
   }
@@ -79,7 +83,7 @@ struct Piece {
   }
 
   const Entry* entry;
-  Bytes blob{};
+  Bytes blob;
 };
 
 //! What mend notes in "__metadata__" about a file of its own.
@@ -125,9 +129,9 @@ inline std::optional<Notes> read_notes(const SafetensorsHeader& header, std::str
     return value;
   };
   // The version first: what another one means by its checksum is not known here.
-  if (note("mend.version") != version)
+  if (note("mend.version") != format_version)
     throw FileError{"written in version " + note("mend.version") + " of this format; this is " +
-                        std::string{version} + ". Read it with the mend that wrote it",
+                        std::string{format_version} + ". Read it with the mend that wrote it",
                     {.path = path}};
   // The checksum counts the header with zeros in the checksum's own place.
   const std::string& checksum = note("mend.checksum");
@@ -190,11 +194,16 @@ inline std::vector<Match> match(const TrainState& state, const SafetensorsHeader
     if (in_file.count(t.name) != 0) unexpected.push_back(t.name);
   if (!unexpected.empty()) say("it also holds " + list(unexpected));
   for (const std::string& d : differing) say("'" + d.substr(0, d.size() - 3));
-  if (notes && text.empty()) {
-    auto here = tied(state), there = notes->tied;
+  if (notes) {
+    SafetensorsHeader::Strings here = tied(state), there = notes->tied, either;
     std::sort(here.begin(), here.end());
     std::sort(there.begin(), there.end());
-    if (here != there) say("other tensors are tied in it");
+    std::set_symmetric_difference(here.begin(), here.end(), there.begin(), there.end(),
+                                  std::back_inserter(either));
+    std::vector<std::string> names;
+    for (auto& pair : either) names.push_back(std::move(pair.first));
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    if (!names.empty()) say("other tensors are tied in it: " + list(names));
   }
   if (!text.empty()) throw StateError{"the file does not fit this state" + text, {.path = path}};
   return matches;
@@ -230,11 +239,11 @@ template <FileSystem F>
 void save(const TrainState& state, const std::string& path, F& files) {
   using namespace store::detail;
   state.check();
+  refuse_unstorable(state);
   std::vector<Piece> pieces;
   for (const Entry& e : state.entries()) {
     if (!e.tied_to.empty()) continue;
-    pieces.emplace_back(e);
-    if (e.kind == Kind::state) pieces.back().blob = e.save();
+    pieces.push_back({&e, e.kind == Kind::state ? e.save() : Bytes{}});
   }
   // Wide elements first, so that every tensor lies at a multiple of its element's size.
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
@@ -251,7 +260,7 @@ void save(const TrainState& state, const std::string& path, F& files) {
     header.tensors.push_back({p.entry->name, p.entry->dtype, p.shape(), begin, end});
   }
   header.metadata = {{"format", "mend"},
-                     {"mend.version", std::string{version}},
+                     {"mend.version", std::string{format_version}},
                      {"mend.step", std::to_string(state.step)},
                      {"mend.applied", std::to_string(state.applied)},
                      {"mend.kinds", kinds},
@@ -259,6 +268,8 @@ void save(const TrainState& state, const std::string& path, F& files) {
                      {"mend.tied", store::SafetensorsHeader::text_of(tied(state))},
                      {"mend.checksum", std::string{no_checksum}}};
   std::string text = header.text();
+  if (text.size() > store::SafetensorsHeader::longest)
+    throw StateError{"more names than a .safetensors file can list", {.path = path}};
   text.replace(text.find(checksum_key) + checksum_key.size(), no_checksum.size(),
                hash_bytes(std::as_bytes(std::span{text})).to_hex());
   std::uint64_t length = text.size();
@@ -286,7 +297,7 @@ template <FileSystem F>
 void load(TrainState& state, const std::string& path, F& files) {
   using namespace store::detail;
   state.check();
-  for (const Entry& e : state.entries()) (void)Piece{e};  // refuses what cannot be in a file
+  refuse_unstorable(state);
   typename F::File file = files.open(path);
   std::uint64_t size = file.size(), length = 0;
   if (size < 8) throw FileError{"too short for a .safetensors file", {.path = path}};
@@ -312,12 +323,14 @@ void load(TrainState& state, const std::string& path, F& files) {
   }
 
   auto read = [&](const Match& m, std::span<std::byte> into) {
-    file.read(at + m.tensor->begin, into);
-    if (hash_bytes(into).to_hex() != m.hash)
-      throw FileError{"'" + m.tensor->name +
-                          "' changed while the file was read; the state is partly "
-                          "restored, load it again",
-                      {.path = path}};
+    try {
+      file.read(at + m.tensor->begin, into);
+      if (hash_bytes(into).to_hex() != m.hash) throw FileError{"it changed while it was read"};
+    } catch (const FileError& e) {
+      throw FileError{"at '" + m.tensor->name + "': " + e.what() +
+                          "; the state is only partly restored, load it again",
+                      {.code = e.code(), .path = path}};
+    }
   };
   for (const Match& m : matches) {
     if (m.entry->kind != Kind::state) continue;

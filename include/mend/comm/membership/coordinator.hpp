@@ -15,6 +15,7 @@
 #include "mend/core/hash.hpp"
 #include "mend/core/link.hpp"
 #include "mend/core/step.hpp"
+#include "mend/trace/event.hpp"
 
 namespace mend::comm {
 
@@ -40,17 +41,6 @@ struct Outcome {
   Step step{};  //!< the last one known to be committed
 };
 
-//! One thing the coordinator saw or decided, for progress lines and timelines.
-struct CoordinatorEvent {
-  std::string_view kind;  //!< start, join, death, suspect, view, plan, feed, go, bye, stop
-  int rank = -1;
-  Incarnation who = 0;
-  Generation generation{};
-  Step step{};
-  int status = 0;
-  Time at{};
-};
-
 //! The session protocol's membership service (docs/protocol.md), over any Hub:
 //! Collect -> Plan -> Feed -> Run, one generation after the other. Runs in one thread; run() blocks
 //! until all workers have ended.
@@ -59,7 +49,8 @@ class Coordinator {
  public:
   Coordinator(H& hub, CoordinatorOptions options) : hub_{hub}, options_{options} {}
 
-  std::function<void(const CoordinatorEvent&)> on_event{};
+  //! Everything that it sees and decides, for progress lines and timelines.
+  std::function<void(const trace::Event&)> on_event{};
 
   Outcome run() {
     if (options_.ranks < 1) {
@@ -122,7 +113,7 @@ class Coordinator {
                     ", the launcher from " + std::string{library_version} + "; rebuild one of them");
       m.address = join.address;
       m.joined = true;
-      tell_event("join", m);
+      trace(trace::EventKind::replacement, "joined", &m);
       return;
     }
     if (kind == Kind::again) {
@@ -179,7 +170,7 @@ class Coordinator {
     ++deaths_here_;
     last_death_ = "rank " + std::to_string(m.rank) + " ended with " + describe(m.status);
     outcome_.status = m.status;
-    tell_event("death", m, m.status);
+    trace(trace::EventKind::death, "death", &m, describe(m.status));
   }
 
   // ---- judging ---------------------------------------------------------------------------------
@@ -208,7 +199,7 @@ class Coordinator {
 
   void suspect(Member& m) {
     m.killed = true;
-    tell_event("suspect", m);
+    trace(trace::EventKind::death, "suspect", &m, "silent for too long: killed");
     hub_.kill(m.who);
   }
 
@@ -241,7 +232,7 @@ class Coordinator {
         if (all([](const Member& m) { return m.ready || !m.report->has_state; })) {
           phase(Phase::Feed);
           tell_all(Kind::feed);
-          tell_event("feed");
+          trace(trace::EventKind::recovery, "feed");
           advance();
         }
         break;
@@ -255,7 +246,7 @@ class Coordinator {
                  })->finished;
           for (Member& m : members_) m.bye = true;
           tell_all(Kind::bye);
-          tell_event("bye");
+          trace(trace::EventKind::commit, "bye");
           for (Member& m : members_) m.finished.reset();
         }
         break;
@@ -365,7 +356,7 @@ class Coordinator {
       view.rank = m.rank;
       tell(m, Kind::view, encode(view));
     }
-    tell_event("view");
+    trace(trace::EventKind::view, "view", nullptr, std::to_string(members_.size()) + " members");
   }
 
   void make_plan() {
@@ -410,7 +401,7 @@ class Coordinator {
     for (Member& m : members_) tell(m, Kind::plan, encode(plan), target_);
     if (restore_)
       for (Member& m : members_) m.report->has_state = true;  // each restores by itself
-    tell_event("plan");
+    trace(trace::EventKind::plan, restore_ ? "restore" : "plan");
   }
 
   bool holders_of_copies(const Member& m, Step target, Plan& plan) const {
@@ -470,7 +461,7 @@ class Coordinator {
     note_commit(target_);
     phase(Phase::Run);
     tell_all(Kind::go);
-    tell_event("go");
+    trace(trace::EventKind::recovery, "go");
   }
 
   //! Ready carries one Hash128 per schema line, in its order, and the whole state's last.
@@ -494,7 +485,7 @@ class Coordinator {
     stop_deadline_ = after(hub_.now(), options_.lease);
     for (Member& m : members_)
       if (!m.gone) tell(m, Kind::stop, std::as_bytes(std::span{outcome_.reason}));
-    tell_event("stop");
+    trace(trace::EventKind::stop, "stop", nullptr, outcome_.reason);
   }
 
   bool over() {
@@ -517,7 +508,7 @@ class Coordinator {
     m.heir_of = m.who;
     m.rank = rank;
     m.started = hub_.now();
-    tell_event("start", m);
+    trace(trace::EventKind::replacement, initial ? "start" : "replacement", &m);
     hub_.start(m.who, rank, ranks_, !initial);
   }
 
@@ -550,11 +541,17 @@ class Coordinator {
   void tell_all(Kind kind) {
     for (const Member& m : members_) tell(m, kind, {}, target_);
   }
-  void tell_event(std::string_view kind) {
-    if (on_event) on_event({kind, -1, 0, generation_, target_, 0, hub_.now()});
-  }
-  void tell_event(std::string_view kind, const Member& m, int status = 0) {
-    if (on_event) on_event({kind, m.rank, m.who, generation_, committed_, status, hub_.now()});
+  void trace(trace::EventKind kind, std::string_view name, const Member* m = nullptr, std::string text = {}) {
+    if (!on_event) return;
+    trace::Event e;
+    e.time = hub_.now();
+    e.kind = kind;
+    e.name = name;
+    e.generation = generation_;
+    e.step = m != nullptr ? committed_ : target_;
+    if (m != nullptr) e.rank = Rank{m->rank};
+    e.text = std::move(text);
+    on_event(e);
   }
   static std::string describe(int status) {
     return status < 0 ? "signal " + std::to_string(-status) : "exit status " + std::to_string(status);

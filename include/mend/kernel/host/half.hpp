@@ -22,7 +22,8 @@ namespace mend::kernel {
   const std::uint32_t size = h & 0x7fff, sign = static_cast<std::uint32_t>(h & 0x8000) << 16;
   constexpr std::uint32_t rebias = 112u << 23;
   const std::uint32_t normal = (size << 13) + rebias + (size >= 0x7c00 ? rebias : 0);
-  const auto denormal = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(size)) * 0x1p-24f);
+  const auto denormal =
+      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(size)) * 0x1p-24f);
   return std::bit_cast<float>((size < 0x400 ? denormal : normal) | sign);
 }
 
@@ -32,8 +33,8 @@ namespace mend::kernel {
   const std::uint32_t size = bits & 0x7fffffff, sign = bits >> 16 & 0x8000;
   const std::uint32_t normal = (size + 0xfff + (size >> 13 & 1) - (112u << 23)) >> 13;
   // One unit of 0.5f is the smallest half: adding it rounds to whole units.
-  const std::uint32_t denormal =
-      std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - std::bit_cast<std::uint32_t>(0.5f);
+  const std::uint32_t denormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) -
+                                 std::bit_cast<std::uint32_t>(0.5f);
   const std::uint32_t finite = size < 0x38800000 ? denormal : normal;
   const std::uint32_t rounded = size >= 0x477ff000 ? 0x7c00 : finite;
   return static_cast<std::uint16_t>(size > 0x7f800000 ? 0x7e00 : rounded | sign);

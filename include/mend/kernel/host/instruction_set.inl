@@ -1,11 +1,10 @@
 // One instruction set's arithmetic, over the vector extension that g++ and clang share. Included by
-// instruction_sets.hpp once per set, with MEND_SET its name, MEND_SET_SIMD its level, MEND_SET_BYTES
-// the size of a register, MEND_SET_TARGET the target attribute.
-// The functions are plain inline and take packs in memory: always_inline ones with a target attribute
-// are refused by both compilers, vectors by value from code without the target by clang.
+// instruction_sets.hpp once per set, with MEND_SET its name, MEND_SET_BYTES the size of a register,
+// MEND_SET_TARGET the target attribute, MEND_SET_ROUND_HERE what keeps a product from being fused.
+// The functions are plain inline and take packs in memory: always_inline ones with a target
+// attribute are refused by both compilers, vectors by value from code without the target by clang.
 
 struct MEND_SET {
-  static constexpr Simd simd = MEND_SET_SIMD;
   template <class T>
   static constexpr std::size_t width = MEND_SET_BYTES / sizeof(T);
   //! Values side by side in a plain array: one ABI with and without the target. Written only as a
@@ -76,10 +75,7 @@ struct MEND_SET {
     return pack<T>(y);
 #else
     if constexpr (sizeof(T) == 4) {
-      Pack<T> result;
-      fused_in_double(a.values, b.values, c.values, result.values);
-      fused_in_double(a.values + 2, b.values + 2, c.values + 2, result.values + 2);
-      return result;
+      return fused_in_double(a, b, c);
     } else {
       for (std::size_t i = 0; i < width<T>; ++i) r[i] = std::fma(r[i], x[i], y[i]);
       return pack<T>(r);
@@ -162,29 +158,28 @@ struct MEND_SET {
   }
   //! width<double> floats as doubles.
   MEND_SET_TARGET static Pack<double> load_float(const float* from) {
-    typedef float Floats __attribute__((vector_size(MEND_SET_BYTES / 2)));
     Floats f;
     __builtin_memcpy(&f, from, sizeof f);
     return pack<double>(__builtin_convertvector(f, Vector<double>));
   }
 
-  //! Runs body(MEND_SET{}) with everything that it calls compiled for this set. The body is taken by
-  //! value, so that its members are registers and not memory that a store might have changed.
+  //! Runs body(MEND_SET{}) with everything that it calls compiled for this set. The body is taken
+  //! by value, so that its members are registers and not memory that a store might have changed.
   template <class Body>
   MEND_SET_TARGET __attribute__((flatten, noinline)) static void run(Body body) {
     body(MEND_SET{});
   }
 
  private:
-  template <class T>
+  template <class T, std::size_t bytes = MEND_SET_BYTES>
   struct VectorOf {
-    typedef T Type __attribute__((vector_size(MEND_SET_BYTES)));
+    typedef T Type __attribute__((vector_size(bytes)));
   };
   template <class T>
   using Vector = typename VectorOf<T>::Type;
-
   using Words = Vector<std::uint32_t>;
-  typedef std::uint16_t Halves __attribute__((vector_size(MEND_SET_BYTES / 2)));
+  using Floats = typename VectorOf<float, MEND_SET_BYTES / 2>::Type;
+  using Halves = typename VectorOf<std::uint16_t, MEND_SET_BYTES / 2>::Type;
 
   MEND_SET_TARGET static Words words(const std::uint16_t* from) {
     Halves h;
@@ -218,30 +213,29 @@ struct MEND_SET {
     return std::numeric_limits<Bits<T>>::min() - Vector<Bits<T>>{};
   }
 #if defined(__x86_64__) && MEND_SET_BYTES == 16
-  // fma of two floats without the instruction. The product is exact in double; the sum is rounded to
+  // fma of floats without the instruction. The product is exact in double; the sum is rounded to
   // odd (the last bit set where anything was lost), after which rounding to float is rounding once.
-  static void fused_in_double(const float* a, const float* b, const float* c, float* result) {
-    using Doubles = Vector<double>;
-    Doubles product = Doubles{a[0], a[1]} * Doubles{b[0], b[1]}, addend{c[0], c[1]};
-    MEND_SET_ROUND_HERE(product);
-    Doubles sum = product + addend, back = sum - product;
-    Doubles lost = (product - (sum - back)) + (addend - back);
-    using Integers = Vector<std::int64_t>;
-    Integers bits = Integers(sum);
-    // One step towards the lost part where the last bit is even: away from zero if the signs agree.
-    Integers grow = Integers(lost > 0) ^ (bits < 0);  // all ones: the magnitude must grow
-    Integers inexact = Integers(lost < 0) | Integers(lost > 0);
-    Integers even = (bits & 1) - 1;
-    bits += inexact & even & ((~grow) | 1);
-    sum = Doubles(bits);
-    result[0] = static_cast<float>(sum[0]);
-    result[1] = static_cast<float>(sum[1]);
+  static Pack<float> fused_in_double(const Pack<float>& a, const Pack<float>& b,
+                                     const Pack<float>& c) {
+    using Doubles = typename VectorOf<double, 2 * MEND_SET_BYTES>::Type;
+    using Integers = typename VectorOf<std::int64_t, 2 * MEND_SET_BYTES>::Type;
+    const auto addend = __builtin_convertvector(vector(c), Doubles);
+    auto product =
+        __builtin_convertvector(vector(a), Doubles) * __builtin_convertvector(vector(b), Doubles);
+    asm("" : "+m"(product));  // not fused
+    const Doubles sum = product + addend, back = sum - product;
+    const Doubles lost = (product - (sum - back)) + (addend - back);
+    // One step towards what was lost where the last bit is even: away from zero if the signs agree.
+    const Integers grow = Integers(lost > 0) ^ Integers(sum < 0);
+    const Integers inexact = Integers(lost < 0) | Integers(lost > 0),
+                   even = (Integers(sum) & 1) - 1;
+    const Integers odd = Integers(sum) + (inexact & even & (~grow | 1));
+    return pack<float>(__builtin_convertvector(Doubles(odd), Vector<float>));
   }
 #endif
 };
 
 #undef MEND_SET
-#undef MEND_SET_SIMD
 #undef MEND_SET_BYTES
 #undef MEND_SET_TARGET
 #undef MEND_SET_ROUND_HERE

@@ -19,21 +19,21 @@ struct LanesMask {
   typename Set::template Mask<T> pack;
 };
 
-//! The number that rules compute with: `Set::width<T>` values of T (float or double) that go through
-//! the same operations in the arithmetic of one instruction set. Every operation is rounded once, to
-//! nearest even, under any compiler flags: a product is never fused with the sum that follows it
-//! unless the rule says fma. So one expression gives the same bits in one lane, in sixteen, and on
-//! every machine; only the payload of a NaN may differ (kernel::apply writes one NaN, so that not even
-//! that is seen).
+//! The number that rules compute with: `Set::width<T>` values of T (float or double) that go
+//! through the same operations in the arithmetic of one instruction set. Every operation is rounded
+//! once, to nearest even, under any compiler flags: a product is never fused with the sum that
+//! follows it unless the rule says fma. So one expression gives the same bits in one lane, in
+//! sixteen, and on every machine; only the payload of a NaN may differ (kernel::apply writes one
+//! NaN, so that not even that is seen).
 //!
-//! Beside Lanes, every operator takes a float, a double or an int on either side; it is rounded once
-//! to T and stands in every lane.
+//! Beside Lanes, every operator takes a float, a double or an int on either side; it is rounded
+//! once to T and stands in every lane.
 template <class T, class Set>
 class Lanes {
-  static_assert(std::same_as<T, float> || std::same_as<T, double>, "Lanes compute in float or double");
+  static_assert(std::same_as<T, float> || std::same_as<T, double>,
+                "Lanes compute in float or double");
 
  public:
-  using Element = T;
   using Mask = LanesMask<T, Set>;
   static constexpr std::size_t width = Set::template width<T>;
 
@@ -60,10 +60,18 @@ class Lanes {
   //! `width` floats as doubles. Doubles only.
   MEND_LANES static Lanes load_float(const float* from) { return of(Set::load_float(from)); }
 
-  MEND_LANES friend Lanes operator+(const Lanes& a, const Lanes& b) { return of(Set::add(a.pack_, b.pack_)); }
-  MEND_LANES friend Lanes operator-(const Lanes& a, const Lanes& b) { return of(Set::sub(a.pack_, b.pack_)); }
-  MEND_LANES friend Lanes operator*(const Lanes& a, const Lanes& b) { return of(Set::mul(a.pack_, b.pack_)); }
-  MEND_LANES friend Lanes operator/(const Lanes& a, const Lanes& b) { return of(Set::div(a.pack_, b.pack_)); }
+  MEND_LANES friend Lanes operator+(const Lanes& a, const Lanes& b) {
+    return of(Set::add(a.pack_, b.pack_));
+  }
+  MEND_LANES friend Lanes operator-(const Lanes& a, const Lanes& b) {
+    return of(Set::sub(a.pack_, b.pack_));
+  }
+  MEND_LANES friend Lanes operator*(const Lanes& a, const Lanes& b) {
+    return of(Set::mul(a.pack_, b.pack_));
+  }
+  MEND_LANES friend Lanes operator/(const Lanes& a, const Lanes& b) {
+    return of(Set::div(a.pack_, b.pack_));
+  }
   MEND_LANES friend Lanes operator-(const Lanes& a) { return of(Set::neg(a.pack_)); }
 
   //! a * b + c, rounded once.
@@ -72,7 +80,8 @@ class Lanes {
   }
   MEND_LANES friend Lanes sqrt(const Lanes& a) { return of(Set::sqrt(a.pack_)); }
   MEND_LANES friend Lanes abs(const Lanes& a) { return of(Set::abs(a.pack_)); }
-  //! The magnitude of a, the sign of b. A NaN counts as positive: its sign differs between machines.
+  //! The magnitude of a, the sign of b. A NaN counts as positive: its sign differs between
+  //! machines.
   MEND_LANES friend Lanes copysign(const Lanes& a, const Lanes& b) {
     return of(Set::copysign(a.pack_, select(b == b, b, Lanes{0}).pack_));
   }
@@ -80,16 +89,23 @@ class Lanes {
   MEND_LANES friend Lanes max(const Lanes& a, const Lanes& b) { return select(a < b, b, a); }
   MEND_LANES friend Lanes min(const Lanes& a, const Lanes& b) { return select(b < a, b, a); }
 
-  MEND_LANES friend Mask operator<(const Lanes& a, const Lanes& b) { return {Set::less(a.pack_, b.pack_)}; }
-  MEND_LANES friend Mask operator>(const Lanes& a, const Lanes& b) { return {Set::less(b.pack_, a.pack_)}; }
+  MEND_LANES friend Mask operator<(const Lanes& a, const Lanes& b) {
+    return {Set::less(a.pack_, b.pack_)};
+  }
+  MEND_LANES friend Mask operator>(const Lanes& a, const Lanes& b) {
+    return {Set::less(b.pack_, a.pack_)};
+  }
   MEND_LANES friend Mask operator<=(const Lanes& a, const Lanes& b) {
     return {Set::less_equal(a.pack_, b.pack_)};
   }
   MEND_LANES friend Mask operator>=(const Lanes& a, const Lanes& b) {
     return {Set::less_equal(b.pack_, a.pack_)};
   }
-  MEND_LANES friend Mask operator==(const Lanes& a, const Lanes& b) { return {Set::equal(a.pack_, b.pack_)}; }
-  //! Per lane: where `which` holds a, elsewhere b. Both are computed; there are no branches per lane.
+  MEND_LANES friend Mask operator==(const Lanes& a, const Lanes& b) {
+    return {Set::equal(a.pack_, b.pack_)};
+  }
+  //! Per lane: where `which` holds a, elsewhere b. Both are computed; there are no branches per
+  //! lane.
   MEND_LANES friend Lanes select(const Mask& which, const Lanes& a, const Lanes& b) {
     return of(Set::select(which.pack, a.pack_, b.pack_));
   }

@@ -7,17 +7,16 @@
 
 #include "mend/kernel/host/half.hpp"
 #include "mend/kernel/host/lanes.hpp"
-#include "mend/kernel/host/simd.hpp"
 
 #if FLT_EVAL_METHOD == 1 || FLT_EVAL_METHOD == 2
-#error "mend needs arithmetic in the type that is written: compile for SSE2 (-mfpmath=sse), not for x87"
+#error \
+    "mend needs arithmetic in the type that is written: compile for SSE2 (-mfpmath=sse), not for x87"
 #endif
 
 namespace mend::kernel {
 
 //! Plain C++, one value at a time: what every wider instruction set must equal bit for bit.
 struct ScalarSet {
-  static constexpr Simd simd = Simd::scalar;
   template <class T>
   static constexpr std::size_t width = 1;
   template <class T>
@@ -109,7 +108,7 @@ struct ScalarSet {
   static double load_float(const float* from) { return *from; }
   //! Runs body(ScalarSet{}).
   template <class Body>
-  static void run(Body body) {
+  __attribute__((noinline)) static void run(Body body) {
     body(ScalarSet{});
   }
 };

@@ -44,10 +44,12 @@ enum class Simd : std::uint8_t { scalar, baseline, avx2, avx512 };
   for (Simd simd : {Simd::scalar, Simd::baseline, Simd::avx2, Simd::avx512}) {
     if (name != name_of(simd)) continue;
     if (!supported(simd))
-      throw OptionError{"MEND_SIMD: this processor cannot run '" + std::string{name} + "'; unset it"};
+      throw OptionError{"MEND_SIMD: this processor cannot run '" + std::string{name} +
+                        "'; unset it"};
     return simd;
   }
-  throw OptionError{"MEND_SIMD: '" + std::string{name} + "' is none of scalar, baseline, avx2, avx512"};
+  throw OptionError{"MEND_SIMD: '" + std::string{name} +
+                    "' is none of scalar, baseline, avx2, avx512"};
 }
 
 //! The widest level that this processor runs, or the one that the environment variable MEND_SIMD

@@ -19,15 +19,16 @@
 
 namespace mend::kernel {
 
-//! Threads that share out loops; the calling thread is one of them. They start in the constructor and
-//! end in the destructor.
-//! Law: which ranges a loop is cut into depends on n and grain alone, never on the number of threads.
+//! Threads that share out loops; the calling thread is one of them. They start in the constructor
+//! and end in the destructor. Law: which ranges a loop is cut into depends on n and grain alone,
+//! never on the number of threads.
 class Workers {
  public:
-  //! threads: in all, the caller included. Throws OptionError for less than 1, StateError with errno
-  //! where the system has no thread left.
+  //! threads: in all, the caller included. Throws OptionError for less than 1, StateError with
+  //! errno where the system has no thread left.
   explicit Workers(int threads) {
-    if (threads < 1) throw OptionError{"Workers: " + std::to_string(threads) + " threads; at least 1 works"};
+    if (threads < 1)
+      throw OptionError{"Workers: " + std::to_string(threads) + " threads; at least 1 works"};
     try {
       for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { serve(); });
     } catch (const std::system_error& e) {
@@ -42,16 +43,16 @@ class Workers {
 
   [[nodiscard]] int size() const { return static_cast<int>(threads_.size()) + 1; }
 
-  //! Calls body(begin, end) once for each range [k grain, min(n, (k + 1) grain)), on several threads at a
-  //! time, and returns when all are done. grain >= 1. Calls from several threads take turns; a call from
-  //! inside a body runs its ranges there, one after the other.
-  //! The exception of the earliest range that failed reaches the caller; ranges not begun by then are
-  //! left out.
+  //! Calls body(begin, end) once for each range [k grain, min(n, (k + 1) grain)), on several
+  //! threads at a time, and returns when all are done. grain >= 1. Calls from several threads take
+  //! turns; a call from inside a body runs its ranges there, one after the other. The exception of
+  //! the earliest range that failed reaches the caller; ranges not begun by then are left out.
   template <class Body>
   void parallel_for(std::size_t n, std::size_t grain, Body&& body) {
     Loop loop{n, grain, n / grain + (n % grain != 0),
               [](const void* context, std::size_t begin, std::size_t end) {
-                (*static_cast<std::remove_reference_t<Body>*>(const_cast<void*>(context)))(begin, end);
+                (*static_cast<std::remove_reference_t<Body>*>(const_cast<void*>(context)))(begin,
+                                                                                           end);
               },
               std::addressof(body)};
     if (loop.ranges <= 1 || threads_.empty() || inside_ == this)

@@ -9,8 +9,9 @@
 
 namespace mend {
 
-//! Policy, the default: updates start when all buckets are reduced, and one that a failure cut short is
-//! finished from the reduced gradients, which live until the commit. Keeps nothing, costs nothing.
+//! Policy, the default: updates start when all buckets are reduced, and one that a failure cut
+//! short is finished from the reduced gradients, which live until the commit. Keeps nothing, costs
+//! nothing.
 struct RollForward {
   using kind = mend::kind::undo;
   static constexpr bool reverts = false;

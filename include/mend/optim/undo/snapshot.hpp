@@ -16,8 +16,8 @@
 namespace mend {
 
 //! Policy: a bucket's values and slots are copied before its update and put back if the step fails.
-//! For every rule, also one that cannot be inverted, and for any values. Costs as much memory as values
-//! and slots, and a copy of them per step.
+//! For every rule, also one that cannot be inverted, and for any values. Costs as much memory as
+//! values and slots, and a copy of them per step.
 struct SnapshotUndo {
   using kind = mend::kind::undo;
   static constexpr bool reverts = true;
@@ -31,14 +31,15 @@ struct SnapshotUndo {
       used_ = 0;
     }
 
-    //! Throws StateError, before it writes anything, for a bucket or bytes beyond what was reserved.
+    //! Throws StateError, before it writes anything, for a bucket or bytes beyond what was
+    //! reserved.
     void save(std::size_t bucket, std::span<const StateSpan> state) {
       if (bucket < buckets_.size() && buckets_[bucket].saved) return;
       std::size_t bytes = 0;
       for (StateSpan array : state) bytes += array.size();
       if (bucket >= buckets_.size() || bytes > copies_.size() - used_)
-        throw StateError{"SnapshotUndo: bucket " + std::to_string(bucket) + " with " + std::to_string(bytes) +
-                         " bytes is beyond what was reserved"};
+        throw StateError{"SnapshotUndo: bucket " + std::to_string(bucket) + " with " +
+                         std::to_string(bytes) + " bytes is beyond what was reserved"};
       Bucket& b = buckets_[bucket];
       b.state.assign(state.begin(), state.end());
       b.offset = used_;
