@@ -36,7 +36,8 @@ static_assert(Element<float> && Element<const double> && Element<Half> && Elemen
 static_assert(!Element<long double> && !Element<Unknown> && !Element<float*>);
 static_assert(!Element<std::complex<float>> && !Element<void>);
 #if defined(__SIZEOF_INT128__)
-static_assert(!Element<__extension__ __int128>);
+__extension__ using Int128 = __int128;
+static_assert(!Element<Int128>);
 #endif
 
 TEST_CASE("sizes and names, each its own") {

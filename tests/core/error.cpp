@@ -15,8 +15,7 @@ using mend::Step;
 namespace {
 
 template <class E>
-constexpr bool is_error = std::is_base_of_v<Error, E>&& std::is_nothrow_copy_constructible_v<E> ==
-                          std::is_nothrow_copy_constructible_v<Error>;
+constexpr bool is_error = std::is_base_of_v<Error, E>;
 static_assert(std::is_base_of_v<std::runtime_error, Error>);
 static_assert(is_error<mend::StateError> && is_error<mend::OptionError>);
 static_assert(is_error<mend::FileError> && is_error<mend::CommError>);

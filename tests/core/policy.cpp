@@ -4,29 +4,36 @@
 
 namespace {
 
-struct Clip {
-  using kind = mend::kind::clip;
-  float bound = 1;
+struct Keeps {
+  using kind = mend::kind::undo;
+};
+struct MyKind : mend::kind::recovery {};
+struct Mine {
+  using kind = MyKind;
 };
 struct NoKind {};
-struct KindIsAValue {  // near miss: a member of that name that is no type
+struct KindIsValue {
   int kind = 0;
 };
-struct OwnKind : mend::kind::undo {};
-struct OwnUndo {  // a kind may be refined
-  using kind = OwnKind;
-};
 
-static_assert(mend::Policy<Clip> && mend::Policy<OwnUndo>);
-static_assert(!mend::Policy<NoKind> && !mend::Policy<KindIsAValue> && !mend::Policy<int>);
-static_assert(mend::Is<Clip, mend::kind::clip>);
-static_assert(!mend::Is<Clip, mend::kind::undo>);
-static_assert(mend::Is<OwnUndo, mend::kind::undo>);
-static_assert(!mend::Is<NoKind, mend::kind::clip>);
+static_assert(mend::Policy<Keeps>);
+static_assert(!mend::Policy<NoKind>);
+static_assert(!mend::Policy<KindIsValue>);
+static_assert(!mend::Policy<int>);
+
+static_assert(mend::Is<Keeps, mend::kind::undo>);
+static_assert(!mend::Is<Keeps, mend::kind::recovery>);
+static_assert(!mend::Is<NoKind, mend::kind::undo>);
+static_assert(mend::Is<Mine, mend::kind::recovery>, "a kind of one's own counts as its base");
+
+template <class... P>
+constexpr int recoveries() {
+  return (0 + ... + int{mend::Is<P, mend::kind::recovery>});
+}
 
 }  // namespace
 
-TEST_CASE("a policy is a value; asking for its kind costs nothing") {
-  CHECK(sizeof(Clip) == sizeof(float));
-  CHECK(mend::Is<Clip, Clip::kind>);
+TEST_CASE("policies are counted by kind") {
+  CHECK(recoveries<Keeps, Mine, Mine>() == 2);
+  CHECK(recoveries<>() == 0);
 }

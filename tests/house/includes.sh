@@ -3,7 +3,7 @@
 # `"mend/room/header.hpp"`, no umbrella, and from outside std only what its room exists for.
 . "$(dirname "$0")/files.sh"
 
-headers=$(files 'include/*.hpp' 'include/*.cuh')
+headers=$(files 'include/*')
 [ -n "$headers" ] || verdict "no headers under $root/include" ""
 found=$(awk '
   BEGIN {
@@ -27,7 +27,7 @@ found=$(awk '
     if (name ~ /^mend\//) {
       other = room_of(name)
       if (!quoted) report("write #include \"" name "\"")
-      if (header ~ /hpp$/ && name ~ /cuh$/) report("a .hpp includes the device side: " name)
+      if (header !~ /cuh$/ && name ~ /cuh$/) report("a .hpp includes the device side: " name)
       if (umbrella) next
       if (name ~ /^mend\/mend(_cuda)?\.[a-z]+$/) report("a header includes an umbrella: " name)
       else if (other != "" && !(other in level)) report("no room is named " other)
@@ -35,7 +35,7 @@ found=$(awk '
         report((room == "" ? header : room) " must not include from " other ": " name)
     } else {
       if (quoted) report("write the whole path, \"mend/...\", or <" name ">")
-      if (header ~ /hpp$/ && name ~ /^(cuda|cub\/|thrust\/|nccl|cooperative_groups|nv\/|mma)/)
+      if (header !~ /cuh$/ && name ~ /^(cuda|cub\/|thrust\/|nccl|cooperative_groups|nv\/|mma)/)
         report("CUDA named in a .hpp: " name)
       if (name ~ /^(fmt|nlohmann|CLI|doctest|benchmark)\// || name == "iostream")
         report("not in a library header: " name)

@@ -31,7 +31,7 @@ found=$(
   files 'tests/*.hpp' | xargs -r grep -nE '^ *(TEST_CASE|SCENARIO)' |
     sed 's/$/ (a test case in a header)/'
 
-  code=$(files '*.hpp' '*.cuh' '*.cpp' '*.cu' '*.sh' '*.cmake' '*CMakeLists.txt' \
+  code=$(files '*.hpp' '*.inl' '*.cuh' '*.cpp' '*.cu' '*.sh' '*.cmake' '*CMakeLists.txt' \
     CMakePresets.json .ci/run)
   {
     LC_ALL=C.UTF-8 grep -nE '^.{101}' $code /dev/null | sed 's/$/ (over 100 columns)/'

@@ -55,6 +55,9 @@
 #ifndef SPUR
 #define SPUR 0           /* generations opened with unchanged members (broken link, reduction failed half way) */
 #endif
+#ifndef SPURFROM
+#define SPURFROM 0       /* ... and only after so many deaths (to make a search smaller) */
+#endif
 #ifndef MAXR
 #define MAXR (KILLS+SUSP) /* replacements allowed */
 #endif
@@ -125,7 +128,13 @@ byte hurt;               /* ghost: ranks that died and whose replacement is not 
 #endif
 /* can rank r of generation E still get its own state of version t: from itself, else from its holder's copy? */
 #define near(q,t)  (has[q] && (s[q]==(t) || s[q]+1==(t)))
-#define gone(r,t)  (!near(M(r),t) && !(near(M(((r)+1)%N),t) && hc[M(((r)+1)%N)]==s[M(((r)+1)%N)]))
+#ifdef M_COPYAFTERGO
+byte x_ep[P];            /* Copy(e, target, r) that goes out at Go only */
+#define CKGONE 0         /* as if a rank's state at the start needed no copy, to show what happens later */
+#else
+#define CKGONE 1
+#endif
+#define gone(r,t)  ((CKGONE || (t)!=CK) && !near(M(r),t) && !(near(M(((r)+1)%N),t) && hc[M(((r)+1)%N)]==s[M(((r)+1)%N)]))
 #ifdef M_RESTOREHALF     /* ... although some have restored already */
 #define lost(t)    (gone(0,t) || gone(1,t) || gone(2,t))
 #else
@@ -206,9 +215,20 @@ inline commitcopy(p)  { if :: hp[p] -> hc[p]=s[p]+1; hp[p]=0 :: else fi }       
 inline dropcopy(p)    { hp[p]=0 }
 inline forgetcopy(p)  { hp[p]=0; hc[p]=NOVER }
 inline unsendcopy(p)  { o_c[p]=0 }
+#ifdef M_COPYAFTERGO
+#define checkcopy(p)  skip
+#else
 inline checkcopy(p)   { if :: o_c[p] || !ever[p] :: else -> assert(survivor_lacks_its_wards_copy) fi }  /* (e) */
+#endif
 inline offercopy(p,t) { o_c[p]=(hc[p]==(t) || (hp[p] && s[p]+1==(t))) }
+#ifdef M_COPYAFTERGO
+#define ready(p)      rdy_ep[p]=ep[p]
+#define mustask(p)    0
+#define complete(p)   (hc[p]==s[p])
+#else
 #define ready(p)      if :: o_c[p] -> rdy_ep[p]=ep[p] :: else fi                       /* ... and holds its ward's copy */
+#define mustask(p)    (st[p]==Ready && o_ep[p]==ep[p] && !o_c[p])
+#endif
 #define contribute(p) w_b[p]=(mayclose(p) -> ALL : ALL-CLOSING)
 #else
 #define commitcopy(p)  skip
@@ -342,10 +362,10 @@ proctype Worker(byte p) {
 #ifdef V_COPY
       assert(reached_copy_fetched);
 #endif
-      if :: o_c[holder(p)] :: else -> assert(replacement_cannot_fetch_its_copy) fi;  /* (e) */
+      if :: o_c[holder(p)] || (!CKGONE && plan[ep[p]]==CK) :: else -> assert(replacement_cannot_fetch_its_copy) fi;  /* (e) */
       s[p]=plan[ep[p]]; g[p]=0; buf[p]=s[p]; has[p]=1; whole(p,s[p],0) }
   /* ... and everybody who does not hold its ward's copy of the target asks the ward for it, before Ready */
-  :: d_step { st[p]==Ready && o_ep[p]==ep[p] && !o_c[p] && o_ep[ward(p)]==ep[p] ->
+  :: d_step { mustask(p) && o_ep[ward(p)]==ep[p] ->
       hp[p]=0; hc[p]=o_t[p]; o_c[p]=1; rdy_ep[p]=ep[p]; if :: plan[ep[p]]<RESTORE -> HEALED(rk[p]) :: else fi }
 #else
   :: d_step { st[p]==Reported && !has[p] && plan[ep[p]]<RESTORE && g[p]==ALL ->
@@ -359,16 +379,22 @@ proctype Worker(byte p) {
 #endif
       if :: plan[ep[p]]==RESTORE -> s[p]=CK :: else -> s[p]=plan[ep[p]] fi;
       checkall(p,s[p]);                                                   /* (a) */
-#ifdef COPIES
+#if defined(COPIES) && !defined(M_COPYAFTERGO)
       assert(hc[p]==s[p]);
 #endif
       assert(buf[p]==s[p]); assert(gov[ep[p]]==NOVER || gov[ep[p]]==s[p]); gov[ep[p]]=s[p];
       g[p]=0; ever[p]=1;
       if :: s[p]==S -> st[p]=FIN; fin_ep[p]=ep[p] :: else -> st[p]=Call fi;
-#ifdef COARSE
+#ifdef M_COPYAFTERGO
+      x_ep[p]=ep[p]; if :: st[p]==Call && complete(p) -> call(p); contribute(p) :: else fi
+#elif defined(COARSE)
       if :: st[p]==Call -> call(p); contribute(p) :: else fi
 #endif
       }
+#ifdef M_COPYAFTERGO
+  :: d_step { (st[p]==Call || st[p]==FIN) && !complete(p) && x_ep[ward(p)]==ep[p] ->
+      hc[p]=s[p]; if :: st[p]==Call -> call(p); contribute(p) :: else fi }
+#endif
 
 #ifdef COARSE
   /* the training loop, with steps that no one else can observe merged into their predecessor (see the
@@ -488,7 +514,7 @@ proctype Launcher() {
   DETECT(0)
   DETECT(1)
   DETECT(2)
-  :: d_step { !over && spur<SPUR -> spur++; open(0,1) }
+  :: d_step { !over && spur<SPUR && (SPURFROM<=kills) -> spur++; open(0,1) }
   od
 }
 

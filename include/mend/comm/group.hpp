@@ -83,7 +83,8 @@ class Group {
   // ---- collectives ------------------------------------------------------------------------------
 
   //! Reduces buffers in their order, which must be the same on all ranks; done(i) is called as soon
-  //! as buffers[i] is complete here. Returns when, in addition, everything was passed on.
+  //! as buffers[i] is complete here. Returns when, in addition, everything was passed on. Throws
+  //! OptionError, on every rank alike, for a mean of integers and a sum of booleans.
   template <class Done>
   void all_reduce(std::span<const Buffer> buffers, Done&& done) {
     join();
@@ -92,8 +93,8 @@ class Group {
   void all_reduce(Buffer buffer) {
     all_reduce(std::span{&buffer, 1}, [](std::size_t) {});
   }
-  template <Element T>
-  void all_reduce(std::span<T> values, Reduction reduction = Reduction::mean) {
+  template <Element T, std::size_t N>
+  void all_reduce(std::span<T, N> values, Reduction reduction = Reduction::mean) {
     all_reduce(Buffer::of(values, reduction));
   }
 
@@ -114,6 +115,9 @@ class Group {
   //! blocks: size() equal blocks, this rank's own one filled in.
   void all_gather(std::span<std::byte> blocks) {
     join();
+    if (blocks.size() % static_cast<std::size_t>(size_) != 0)
+      throw CommError{"all_gather: " + std::to_string(blocks.size()) + " bytes do not divide by " +
+                      std::to_string(size_) + " ranks"};
     std::size_t size = blocks.size() / static_cast<std::size_t>(size_);
     std::vector<std::pair<std::span<std::byte>, int>> rooted;
     for (int r = 0; r < size_; ++r)
@@ -122,6 +126,8 @@ class Group {
   }
   void broadcast(std::span<std::byte> bytes, int root) {
     join();
+    if (root < 0 || root >= size_)
+      throw CommError{"broadcast: there is no rank " + std::to_string(root)};
     std::array rooted{std::pair{bytes, root}};
     spread(rooted);
   }
@@ -138,14 +144,13 @@ class Group {
 
   //! Every member's small record, by rank; up a binary tree and down again, O(log size) hops.
   std::vector<Payload> gather(ByteView record) {
-    join();
     gather_begin(record);
     return gather_finish();
   }
   //! The first half: sends what can be sent without waiting, so that the round trip hides behind
   //! work in between. No other collective may stand between the halves.
   void gather_begin(ByteView record) {
-    records_.clear();
+    join();
     ByteWriter w;
     w.put(rank_).put_bytes(record);
     records_ = std::move(w).take();
@@ -206,7 +211,11 @@ class Group {
     int peer_;
     std::uint32_t tag_;
   };
-  Pipe channel(int peer, std::uint32_t tag = 0) { return {*this, peer, tag}; }
+  Pipe channel(int peer, std::uint32_t tag = 0) {
+    if (peer < 0 || peer >= size_ || peer == rank_)
+      throw CommError{"there is no channel to rank " + std::to_string(peer), {.rank = Rank{rank_}}};
+    return {*this, peer, tag};
+  }
 
   // ---- membership, for sessions -------------------------------------------------------------------
 
@@ -322,10 +331,10 @@ class Group {
       if (f) {
         keep(*std::move(f));
         refuse_broken([this](int r) { return link_->backlog(r) != 0; });
-        if (!control_.empty()) throw Interrupted{"the membership changed", {.rank = Rank{rank_}}};
       } else if (now() >= deadline) {
         throw PeerLost{"a peer takes no more data: timed out", {.rank = Rank{next()}}};
       }
+      refuse_interrupted();
     }
     kept_.clear();
   }
@@ -358,12 +367,14 @@ class Group {
     return false;
   }
 
+  //! What ends a collective whatever its peers do: the coordinator's word, or cancel().
+  void refuse_interrupted() const {
+    if (!control_.empty()) throw Interrupted{"the membership changed", {.rank = Rank{rank_}}};
+    if (cancelled_->load()) throw Interrupted{"cancelled", {.rank = Rank{rank_}}};
+  }
   //! Collectives outside a session: the first generation is enough, later ones need a session.
   void join() {
-    if (!managed() || joined_) {
-      if (!control_.empty()) throw Interrupted{"the membership changed", {.rank = Rank{rank_}}};
-      return;
-    }
+    if (!managed() || joined_) return refuse_interrupted();
     if (me_.replacement)
       throw CommError{"a replacement takes no part in collectives outside the session: the others "
                       "passed them long ago. Derive initial values from a seed, not a broadcast",
@@ -399,13 +410,13 @@ class Group {
   //! With `drained`, nullopt as soon as nothing posted is left.
   template <class Wanted>
   std::optional<Frame> await(Wanted&& wanted, int whom, bool drained, Deadline deadline) {
-    if (!control_.empty()) throw Interrupted{"the membership changed", {.rank = Rank{rank_}}};
+    refuse_interrupted();
     if (std::optional<Frame> f = stashed(wanted)) return f;
     for (;;) {
       refuse_broken([&](int r) { return r == whom || link_->backlog(r) != 0; });
       std::optional<Frame> f = link_->poll(deadline, drained);
       if (!f) {
-        if (cancelled_->load()) throw Interrupted{"cancelled", {.rank = Rank{rank_}}};
+        refuse_interrupted();
         if (now() >= deadline)
           throw PeerLost{"a peer was silent for " +
                              std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(me_.timeout).count()) +
@@ -415,9 +426,8 @@ class Group {
         continue;
       }
       if (f->from != Frame::coordinator && wanted(*f)) return f;
-      bool spoke = f->from == Frame::coordinator;
       keep(*std::move(f));
-      if (spoke) throw Interrupted{"the membership changed", {.rank = Rank{rank_}}};
+      refuse_interrupted();
     }
   }
   //! A broken link counts once everything that came before it is used up: a peer that is still
@@ -479,9 +489,15 @@ class Group {
                     {.rank = Rank{rank_}, .step = step_}};
   }
 
+  static void refuse_unreducible(const Buffer& b) {
+    if (b.dtype == DType::boolean) throw OptionError{"a sum needs numbers, not BOOL"};
+    if (b.reduction == Reduction::mean && !is_floating(b.dtype))
+      throw OptionError{"a mean needs a floating type, not " + std::string{name_of(b.dtype)}};
+  }
   //! scatter: the total of buffers[r] goes to rank r alone, else around the ring to all.
   template <class Done>
   void reduce(std::span<const Buffer> buffers, Done&& done, bool scatter) {
+    for (const Buffer& b : buffers) refuse_unreducible(b);
     if (size_ == 1) {
       for (std::size_t i = 0; i < buffers.size(); ++i) done(i);
       return;

@@ -82,7 +82,7 @@ struct Frame {
 struct Peer {
   Incarnation incarnation = 0;
   std::string address{};    //!< what its link listens on; empty where links need none
-  Incarnation heir_of = 0;  //!< whose place it took; itself once it is whole
+  Incarnation heir_of = 0;  //!< who was the first in its place; copies of per-rank state bear that name
 };
 
 //! Seam: one worker's connections, to the coordinator and, within a generation, to its peers.

@@ -16,8 +16,9 @@
 
 namespace mend {
 
-//! Copies of other ranks' PerRank state, by incarnation and version. A version becomes the committed
-//! one only at commit; until then the one before is kept too.
+//! Copies of other ranks' PerRank state, by whose place it is (Peer::heir_of: whichever incarnation
+//! sent them, their bits are the same) and version. A version becomes the committed one only at
+//! commit; until then the one before is kept too.
 class PartnerCopies {
  public:
   explicit PartnerCopies(const TrainState& state) : state_{state} {

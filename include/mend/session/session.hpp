@@ -773,7 +773,7 @@ class Session {
     if constexpr (own_reduction) policy<OwnReduction>().rebuild(comm_.rank(), comm_.size());
     exchange_copies(step_);
     std::vector<Incarnation> members;
-    for (const Peer& p : view_.peers) members.push_back(p.incarnation);
+    for (const Peer& p : view_.peers) members.push_back(p.heir_of);
     copies_.keep_only(members);
   }
 
@@ -935,7 +935,7 @@ class Session {
           copy.insert(copy.end(), part.begin(), part.end());
           if (copy.size() >= f.header.offset) break;
         } while (true);
-        copies_.hold(view_.peers[static_cast<std::size_t>(from)].incarnation, version.value(), std::move(copy));
+        copies_.hold(view_.peers[static_cast<std::size_t>(from)].heir_of, version.value(), std::move(copy));
       }
       comm_.drain();
       reached("copies");

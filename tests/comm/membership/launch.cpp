@@ -182,12 +182,13 @@ TEST_CASE("what cannot be started is an error, at once") {
 }
 
 TEST_CASE("mendrun: status, prefix and reason") {
-  Process ok = mendrun(
-      {"-n", "2", "--quiet", "sh", "-c", "printf '%s|' \"$@\"; echo oops >&2", "x", "-n", "--quiet"});
+  Process ok = mendrun({"-n", "2", "--quiet", "sh", "-c", "printf '%s|' \"$@\"; echo oops >&2", "x",
+                        "-n", "--quiet"});
   std::string out = read_until(ok.output(), until_end()),
               err = read_until(ok.errors(), until_end());
   CHECK(status(ok) == 0);
-  CHECK((out == "[0] -n|--quiet|\n[1] -n|--quiet|\n" || out == "[1] -n|--quiet|\n[0] -n|--quiet|\n"));
+  CHECK(
+      (out == "[0] -n|--quiet|\n[1] -n|--quiet|\n" || out == "[1] -n|--quiet|\n[0] -n|--quiet|\n"));
   CHECK((err == "[0] oops\n[1] oops\n" || err == "[1] oops\n[0] oops\n"));
 
   auto fails = [](std::vector<std::string> arguments, int code, const std::string& why) {

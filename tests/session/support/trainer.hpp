@@ -91,7 +91,7 @@ class Trainer {
     const mend::PerRank per_rank{.copies = options.copies};
     state.add("embedding", embedding_, embedding_gradient_, {.shape = {vocabulary, width}})
         .add("head", embedding_, embedding_gradient_, {.shape = {vocabulary, width}})
-        .add("linear", linear_, linear_gradient_, {.shape = {hidden, width}})
+        .add("linear", linear_, linear_gradient_, {.shape = {width, hidden}})
         .add_copy("linear", low_)
         .add_buffer("bn.mean", mean_, per_rank)
         .add("bn.gamma", gamma_, gamma_gradient_)
@@ -131,6 +131,7 @@ class Trainer {
     clear(output_gradient_);
     clear(bias_gradient_);
     linear_sum_.fill(0);
+    for (std::size_t i = 0; i < low_.size(); ++i) wide_[i] = low_[i].value();
     double loss = 0;
     for (int micro = 0; micro < micro_batches; ++micro) {
       loss += forward();
@@ -234,11 +235,12 @@ class Trainer {
     list.resize(saved.size() / sizeof(std::int32_t));
     if (!saved.empty()) std::memcpy(list.data(), saved.data(), saved.size());
   }
+  //! Uniform in [-scale, scale).
   template <class T>
   static void fill(std::vector<T>& values, std::uint64_t seed, double scale) {
     Random random{seed};
     for (T& v : values)
-      v = static_cast<T>((static_cast<double>(random(1 << 20)) / (1 << 19) - 1) * scale);
+      v = static_cast<T>((static_cast<double>(random.next() >> 44) * 0x1p-19 - 1) * scale);
   }
   template <class Range>
   static void clear(Range& values) {
@@ -246,7 +248,7 @@ class Trainer {
   }
   float uniform() {
     Random random{rng_};
-    float value = static_cast<float>(random(1 << 20)) / (1 << 20);
+    float value = static_cast<float>(random.next() >> 44) * 0x1p-20f;
     rng_ = random.state;
     return value;
   }
@@ -258,11 +260,9 @@ class Trainer {
       s.target = (id * 11 + 3) % vocabulary;
       for (std::size_t k = 0; k < width; ++k)
         s.x[k] = embedding_[s.token * width + k] + 0.01f * uniform();
-      for (std::size_t h = 0; h < hidden; ++h) {
-        float sum = 0;
-        for (std::size_t k = 0; k < width; ++k) sum += low_[h * width + k].value() * s.x[k];
-        s.normal[h] = sum;
-      }
+      s.normal.fill(0);
+      for (std::size_t k = 0; k < width; ++k)
+        for (std::size_t h = 0; h < hidden; ++h) s.normal[h] += wide_[k * hidden + h] * s.x[k];
     }
     for (std::size_t h = 0; h < hidden; ++h) {
       float mean = 0, variance = 0;
@@ -318,12 +318,15 @@ class Trainer {
   }
   void backward_linear() {
     for (const Sample& s : samples_)
-      for (std::size_t h = 0; h < hidden; ++h)
-        for (std::size_t k = 0; k < width; ++k) {
-          linear_sum_[h * width + k] += s.gradient[h] * s.x[k];
-          embedding_gradient_[s.token * width + k] +=
-              low_[h * width + k].value() * s.gradient[h];
-        }
+      for (std::size_t k = 0; k < width; ++k) {
+        std::array<float, 8> sum{};
+        for (std::size_t h = 0; h < hidden; h += sum.size())
+          for (std::size_t lane = 0; lane < sum.size(); ++lane) {
+            linear_sum_[k * hidden + h + lane] += s.gradient[h + lane] * s.x[k];
+            sum[lane] += wide_[k * hidden + h + lane] * s.gradient[h + lane];
+          }
+        for (float part : sum) embedding_gradient_[s.token * width + k] += part;
+      }
   }
 
   std::vector<float> embedding_ = std::vector<float>(vocabulary * width),
@@ -334,7 +337,7 @@ class Trainer {
   std::array<float, hidden> gamma_{}, beta_{}, gamma_gradient_{}, beta_gradient_{};
   std::array<float, hidden> mean_{}, variance_{}, inverse_{};
   std::array<float, outputs> bias_{}, bias_gradient_{};
-  std::array<float, hidden * width> linear_sum_{};
+  std::array<float, hidden * width> linear_sum_{}, wide_{};
   std::vector<float> empty_;
   std::vector<Extra> extra_;
   std::array<std::int64_t, 3> visits_{};

@@ -78,7 +78,7 @@ class Coordinator {
   struct Member {
     Incarnation who = 0;
     int rank = 0;
-    Incarnation heir_of = 0;  //!< whose per-rank state it takes over; itself once it is whole
+    Incarnation heir_of = 0;  //!< the first in its place, whose name its per-rank copies bear
     std::string address{};
     bool joined = false, gone = false, killed = false, failed = false, left = false;
     int status = 0;
@@ -88,6 +88,8 @@ class Coordinator {
     std::optional<Bytes> ready{};
     std::optional<Step> finished{};
     bool bye = false;
+
+    [[nodiscard]] bool dying() const { return killed && !gone; }
   };
 
   // ---- events ----------------------------------------------------------------------------------
@@ -148,7 +150,8 @@ class Coordinator {
         if (bye_ && *m.finished <= *bye_) tell(m, Kind::bye);
         break;
       case Kind::broken_link:
-        if (!broken_) broken_ = Broken{m.who, static_cast<int>(h.tag), hub_.now()};
+        if (!broken_)
+          broken_ = Broken{m.who, h.tag < members_.size() ? members_[h.tag].who : 0, hub_.now()};
         break;
       default: break;
     }
@@ -184,16 +187,18 @@ class Coordinator {
       bool dragging = m.failed && now - m.failed_at > options_.grace;
       if (silent || late || dragging) suspect(m);
     }
-    if (stopping_ && now > stop_deadline_)
+    if (stopping_ && now > stop_deadline_) {
+      stop_deadline_ = after(now, options_.lease);
       for (Member& m : members_)
         if (!m.gone && !m.killed) suspect(m);
-    if (phase_ == Phase::Collect && now > phase_deadline_) {
-      for (Member& m : members_)
-        if (!m.gone && !m.killed && !m.report) suspect(m);  // it hears us, but its lambda never ends
     }
-    if ((phase_ == Phase::Plan || phase_ == Phase::Feed) && now > phase_deadline_) {
-      for (Member& m : members_)
-        if (!m.gone && !m.killed && !m.ready && (phase_ == Phase::Feed || m.report->has_state)) suspect(m);
+    if (now <= phase_deadline_) return;
+    phase_deadline_ = after(now, options_.timeout);
+    for (Member& m : members_) {
+      bool silent = (phase_ == Phase::Collect && !m.report) ||  // it hears us, but its lambda never ends
+                    (phase_ == Phase::Plan && !m.ready && m.report->has_state) ||
+                    (phase_ == Phase::Feed && !m.ready);
+      if (silent && !m.gone && !m.killed) suspect(m);
     }
   }
 
@@ -211,7 +216,8 @@ class Coordinator {
       if (m.failed) d = std::min(d, after(m.failed_at, options_.grace));
     }
     if (stopping_) d = std::min(d, stop_deadline_);
-    if (broken_) d = std::min(d, after(broken_->at, options_.grace));
+    if (broken_ && std::ranges::none_of(members_, &Member::dying))
+      d = std::min(d, after(broken_->at, options_.grace));
     if (phase_ != Phase::Run && phase_ != Phase::Gather) d = std::min(d, phase_deadline_);
     return d == never ? d : d + std::chrono::milliseconds{1};
   }
@@ -255,8 +261,8 @@ class Coordinator {
 
   //! Replaces the dead, answers broken links; true when a new generation is under way.
   bool open_if_needed() {
-    if (std::ranges::any_of(members_, [](const Member& m) { return m.killed && !m.gone; }))
-      return true;  // reap first: its replacement starts after it has ended
+    // Reap first: a replacement starts after the one before it has ended.
+    if (std::ranges::any_of(members_, &Member::dying)) return true;
     if (std::ranges::any_of(members_, [](const Member& m) { return !m.gone && !m.bye; }))
       for (Member& m : members_)
         if (m.gone && m.bye) {  // others began another train(): its end matters after all
@@ -267,11 +273,10 @@ class Coordinator {
             count_death(m);
         }
     if (std::ranges::any_of(members_, &Member::left)) {
-      bool all_left = all([](const Member& m) { return m.left; });
-      bool others_wait = broken_ || std::ranges::any_of(members_, [](const Member& m) {
-        return (m.gone && !m.left) || m.report || m.finished;
+      bool others_wait = broken_ || std::ranges::any_of(members_, [this](const Member& m) {
+        return !m.left && (m.gone || m.finished || (m.report && phase_ != Phase::Run));
       });
-      if (!all_left && others_wait) {
+      if (others_wait) {
         const Member& m = *std::ranges::find_if(members_, &Member::left);
         stop("rank " + std::to_string(m.rank) + " ended before the last step while others went on; "
              "break out of a training loop on all ranks or on none");
@@ -285,10 +290,11 @@ class Coordinator {
       if (!broken_ || hub_.now() < after(broken_->at, options_.grace)) return false;
       Broken b = *broken_;
       broken_.reset();
-      if (last_broken_ && last_broken_->first == b.who && last_broken_->second == b.peer && suspect_peer(b.peer))
-        return true;  // the same link again: one end goes
-      last_broken_ = std::pair{b.who, b.peer};
-      gather();
+      std::pair<Incarnation, Incarnation> link = std::minmax(b.who, b.peer);
+      if (std::exchange(last_broken_, link) == link && b.peer != 0)
+        suspect(*find(b.peer));  // the same link again: one end goes
+      else
+        gather();
       return true;
     }
     broken_.reset();
@@ -321,13 +327,6 @@ class Coordinator {
       for (std::size_t i = 0; i < members_.size(); ++i) members_[i].rank = static_cast<int>(i);
     }
     gather();
-    return true;
-  }
-
-  bool suspect_peer(int rank) {
-    if (rank < 0 || rank >= static_cast<int>(members_.size())) return false;
-    suspect(members_[static_cast<std::size_t>(rank)]);
-    last_broken_.reset();
     return true;
   }
 
@@ -457,7 +456,6 @@ class Coordinator {
         return stop("all members that held the state died, and their replacements start from other "
                     "initial values; derive them from one seed, or add a checkpointer");
     }
-    for (Member& m : members_) m.heir_of = m.who;
     note_commit(target_);
     phase(Phase::Run);
     tell_all(Kind::go);
@@ -559,7 +557,7 @@ class Coordinator {
 
   struct Broken {
     Incarnation who;
-    int peer;
+    Incarnation peer;  // 0: unknown
     Time at;
   };
 
@@ -577,7 +575,7 @@ class Coordinator {
   bool restore_ = false;
   int deaths_here_ = 0;
   std::optional<Broken> broken_;
-  std::optional<std::pair<Incarnation, int>> last_broken_;
+  std::optional<std::pair<Incarnation, Incarnation>> last_broken_;
   std::optional<Step> bye_;
   std::optional<Bytes> initial_hash_;
   std::string schema_{};

@@ -1,0 +1,350 @@
+#include <mend/core/train_state.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+using mend::Bytes;
+using mend::ByteView;
+using mend::DType;
+using mend::PerRank;
+using mend::StateError;
+using mend::TrainState;
+using Kind = mend::TrainState::Kind;
+
+namespace {
+
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+}  // namespace
+
+template <>
+inline constexpr mend::DType mend::dtype_of<Bf16> = mend::DType::bf16;
+
+namespace {
+
+static_assert(!std::is_copy_constructible_v<TrainState> &&
+              !std::is_move_constructible_v<TrainState>);
+static_assert(!std::is_copy_assignable_v<TrainState> && !std::is_move_assignable_v<TrainState>);
+
+// A temporary state would be gone at the end of the line.
+template <class S>
+concept CanAddTo = requires(S&& state, std::vector<float>& v) {
+  std::forward<S>(state).add("w", v, v);
+};
+static_assert(CanAddTo<TrainState&>);
+static_assert(!CanAddTo<TrainState> && !CanAddTo<const TrainState&>);
+
+template <class T>
+concept CanAddScalar = requires(TrainState& state, T&& value) {
+  state.add_scalar("s", std::forward<T>(value));
+};
+static_assert(CanAddScalar<float&> && CanAddScalar<bool&>);
+static_assert(!CanAddScalar<float> && !CanAddScalar<const float&> && !CanAddScalar<std::string&>);
+
+//! The message of the StateError that a call ends in; empty where it ends well.
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const StateError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+bool says(const std::string& message, std::string_view part) {
+  return message.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("what is registered is what is listed, in order") {
+  std::vector<float> w(6), g(6);
+  std::array<double, 2> a{}, ga{};
+  std::int64_t raw[3]{};
+  float scale = 0;
+  TrainState state;
+  state.add("w", w, g, {.shape = {2, 3}, .group = "no_decay", .before_image = false})
+      .add("a", a, ga);
+  state.add_buffer("raw", raw, PerRank{.copies = 2}).add_scalar("scale", scale);
+  state.add_state(
+      "loader", [] { return Bytes(3); }, [](ByteView) {});
+  const auto& e = state.entries();
+  REQUIRE(e.size() == 5);
+
+  CHECK(e[0].name == "w");
+  CHECK(e[0].kind == Kind::tensor);
+  CHECK(e[0].dtype == DType::f32);
+  CHECK(e[0].shape == mend::Shape{2, 3});
+  CHECK(e[0].count == 6);
+  CHECK(e[0].bytes() == 24);
+  CHECK(e[0].value == reinterpret_cast<std::byte*>(w.data()));
+  CHECK(e[0].gradient == reinterpret_cast<std::byte*>(g.data()));
+  CHECK(e[0].gradient_bytes() == 24);
+  CHECK(e[0].device == mend::Device::host);
+  CHECK(e[0].group == "no_decay");
+  CHECK_FALSE(e[0].before_image);
+  CHECK_FALSE(e[0].placement.per_rank);
+
+  CHECK(e[1].dtype == DType::f64);
+  CHECK(e[1].shape == mend::Shape{2});
+  CHECK(e[1].group == "default");
+  CHECK(e[1].before_image);
+
+  CHECK(e[2].kind == Kind::buffer);
+  CHECK(e[2].dtype == DType::i64);
+  CHECK(e[2].gradient == nullptr);
+  CHECK(e[2].placement.per_rank);
+  CHECK(e[2].placement.copies == 2);
+
+  CHECK(e[3].kind == Kind::scalar);
+  CHECK(e[3].shape.empty());
+  CHECK(e[3].count == 1);
+  CHECK(e[3].value == reinterpret_cast<std::byte*>(&scale));
+
+  CHECK(e[4].kind == Kind::state);
+  CHECK(e[4].value == nullptr);
+  CHECK(e[4].placement.per_rank);
+  CHECK(e[4].save().size() == 3);
+
+  CHECK(state.find("raw") == &e[2]);
+  CHECK(state.find("none") == nullptr);
+  CHECK(state.step == 0);
+}
+
+TEST_CASE("views may be temporary, what they view may not") {
+  std::vector<float> w(4), g(4);
+  TrainState state;
+  state.add("w", std::span{w}, std::span{g}.first(4));
+  state.add_buffer("rest", std::span<float>{});
+  CHECK(state.find("w")->value == reinterpret_cast<std::byte*>(w.data()));
+}
+
+TEST_CASE("a value and a gradient of different sizes") {
+  std::vector<float> w(4), g(3);
+  TrainState state;
+  std::string text = refusal([&] { state.add("fc1.weight", w, g); });
+  CHECK(says(text, "'fc1.weight' has 4 elements and its gradient 3"));
+  CHECK(state.entries().empty());
+}
+
+TEST_CASE("shapes that are not the buffer's") {
+  std::vector<float> w(6), g(6);
+  TrainState state;
+  CHECK(says(refusal([&] {
+               state.add("w", w, g, {.shape = {2, 4}});
+             }),
+             "6 elements and a shape of 8"));
+  CHECK(says(refusal([&] { state.add("w", w, g, {.shape = {-2, -3}}); }), "negative extent"));
+  CHECK(says(refusal([&] {
+               state.add("w", w, g, {.shape = {6, std::int64_t{1} << 40, 1 << 30}});
+             }),
+             "no memory holds"));
+  CHECK(says(refusal([&] { state.add_buffer("w", w, {}, {.shape = {7}}); }), "6 elements"));
+  CHECK(state.entries().empty());
+  CHECK(refusal([&] { state.add("w", w, g, {.shape = {1, 6, 1}}); }).empty());
+}
+
+TEST_CASE("a name that is taken, and one that is empty") {
+  std::vector<float> w(4), g(4), v(4);
+  float f = 0;
+  TrainState state;
+  state.add("w", w, g);
+  for (auto call :
+       {std::function<void()>{[&] { state.add_buffer("w", v); }},
+        std::function<void()>{[&] { state.add_scalar("w", f); }}, std::function<void()>{[&] {
+          state.add_state(
+              "w", [] { return Bytes{}; }, [](ByteView) {});
+        }}})
+    CHECK(says(refusal(call), "the name 'w' is taken"));
+  CHECK(says(refusal([&] { state.add_buffer("", v); }), "needs a name"));
+  CHECK(state.entries().size() == 1);
+}
+
+TEST_CASE("buffers that overlap, from either side, by one byte or as a whole") {
+  std::vector<float> memory(100), other(100);
+  std::span all{memory};
+  auto refused = [&](auto first, auto second) {
+    TrainState state;
+    state.add_buffer("first", first);
+    std::string text = refusal([&] { state.add_buffer("second", second); });
+    CHECK(state.entries().size() == (text.empty() ? 2u : 1u));
+    return says(text, "'second' overlap those of 'first'");
+  };
+  CHECK(refused(all.subspan(10, 10), all.subspan(10, 10)));
+  CHECK(refused(all.subspan(10, 10), all.subspan(19, 10)));
+  CHECK(refused(all.subspan(10, 10), all.subspan(1, 10)));
+  CHECK(refused(all.subspan(10, 10), all.subspan(12, 2)));
+  CHECK(refused(all.subspan(12, 2), all.subspan(10, 10)));
+  auto bytes = std::as_writable_bytes(all);
+  CHECK(refused(bytes.subspan(0, 41), bytes.subspan(40, 8)));
+  // Near misses: neighbours touch, and nothing overlaps with nothing.
+  CHECK_FALSE(refused(all.subspan(10, 10), all.subspan(20, 10)));
+  CHECK_FALSE(refused(all.subspan(10, 10), all.subspan(0, 10)));
+  CHECK_FALSE(refused(all.subspan(10, 10), all.subspan(15, 0)));
+  CHECK_FALSE(refused(bytes.subspan(0, 40), bytes.subspan(40, 8)));
+}
+
+TEST_CASE("gradients, scalars and copies are memory too") {
+  std::vector<float> w(4), g(4), v(4);
+  std::vector<Bf16> low(4);
+  TrainState state;
+  state.add("w", w, g).add_copy("w", low);
+  CHECK(says(refusal([&] { state.add_buffer("x", g); }), "overlap those of 'w'"));
+  CHECK(says(refusal([&] { state.add_scalar("x", w[2]); }), "overlap those of 'w'"));
+  CHECK(says(refusal([&] { state.add("x", v, g); }), "overlap those of 'w'"));
+  CHECK(says(refusal([&] { state.add_buffer("x", low); }), "overlap those of 'w'"));
+  CHECK(says(refusal([&] { state.add_copy("w", low); }), "overlap"));
+  CHECK(says(refusal([&] { state.add("x", v, v); }), "overlaps its own gradient"));
+  CHECK(state.entries().size() == 1);
+  CHECK(refusal([&] { state.add_buffer("x", v); }).empty());
+}
+
+TEST_CASE("thousands of neighbours in any order, and the one that overlaps") {
+  std::vector<float> memory(3001);
+  TrainState state;
+  for (std::size_t i = 0; i < 1000; ++i) {
+    std::size_t at = 3 * (i * 617 % 1000);
+    state.add_buffer("b" + std::to_string(at), std::span{memory}.subspan(at, 3));
+  }
+  CHECK(says(refusal([&] { state.add_scalar("x", memory[1499]); }), "overlap those of 'b1497'"));
+  CHECK(refusal([&] { state.add_scalar("x", memory[3000]); }).empty());
+}
+
+TEST_CASE("the same two buffers under another name are a tied tensor") {
+  std::vector<float> w(6), g(6), g2(6);
+  TrainState state;
+  state.add("embed", w, g, {.shape = {2, 3}}).add("head", w, g, {.shape = {3, 2}});
+  state.add("third", w, g);
+  CHECK(state.entries()[0].tied_to.empty());
+  CHECK(state.entries()[1].tied_to == "embed");
+  CHECK(state.entries()[2].tied_to == "embed");
+  // Near misses: half the tensor, another gradient, a buffer.
+  CHECK(refusal([&] { state.add("x", std::span{w}.first(3), std::span{g}.first(3)); }) != "");
+  CHECK(refusal([&] { state.add("x", w, g2); }) != "");
+  CHECK(refusal([&] { state.add_buffer("x", w); }) != "");
+}
+
+TEST_CASE("tensors of no elements") {
+  std::vector<float> none, none2, w(2), g(2);
+  TrainState state;
+  state.add("a", none, none2).add("b", none, none2, {.shape = {3, 0}}).add("w", w, g);
+  CHECK(state.entries()[0].shape == mend::Shape{0});
+  CHECK(state.entries()[1].tied_to.empty());
+  CHECK(state.entries()[1].bytes() == 0);
+}
+
+TEST_CASE("a reallocated container is found, by name") {
+  std::vector<float> w(4), g(4), b(4);
+  std::vector<Bf16> low(4);
+  auto moved = [&](std::vector<float>& which, const std::string& name) {
+    TrainState state;
+    w.assign(4, 0), g.assign(4, 0), b.assign(4, 0);
+    w.shrink_to_fit(), g.shrink_to_fit(), b.shrink_to_fit();
+    state.add("weight", w, g).add_buffer("running", b);
+    CHECK_NOTHROW(state.check());
+    w[0] = 1;
+    CHECK_NOTHROW(state.check());
+    which.push_back(0);
+    CHECK(says(refusal([&] { state.check(); }), "'" + name + "' was moved or resized"));
+    which.pop_back();
+    which.shrink_to_fit();
+  };
+  moved(w, "weight");
+  moved(g, "weight");
+  moved(b, "running");
+  TrainState state;
+  state.add("w", w, g).add_copy("w", low);
+  low.resize(100);
+  CHECK(says(refusal([&] { state.check(); }), "'w' was moved"));
+}
+
+TEST_CASE("a float master takes narrower gradients and low-precision copies") {
+  std::vector<float> w(4);
+  std::vector<Bf16> g(4), low(4), small(3);
+  std::vector<double> d(4), gd(4);
+  TrainState state;
+  state.add("w", w, g).add_copy("w", low).add("d", d, gd);
+  CHECK(state.find("w")->gradient_dtype == DType::bf16);
+  CHECK(state.find("w")->gradient_bytes() == 8);
+  REQUIRE(state.find("w")->copies.size() == 1);
+  CHECK(state.find("w")->copies[0].dtype == DType::bf16);
+  CHECK(state.find("w")->copies[0].data == reinterpret_cast<std::byte*>(low.data()));
+  CHECK(says(refusal([&] { state.add_copy("w", small); }), "4 elements and its copy 3"));
+  CHECK(says(refusal([&] { state.add_copy("v", low); }), "no float tensor 'v'"));
+  CHECK(says(refusal([&] { state.add_copy("d", low); }), "no float tensor 'd'"));
+}
+
+TEST_CASE("a state needs both functions") {
+  TrainState state;
+  CHECK(refusal([&] { state.add_state("s", nullptr, [](ByteView) {}); }) != "");
+  CHECK(refusal([&] {
+          state.add_state(
+              "s", [] { return Bytes{}; }, nullptr);
+        }) != "");
+}
+
+TEST_CASE("memory of the state's own") {
+  TrainState state;
+  auto [w, g] = state.make<float>("w", {3, 5}, {.group = "g"});
+  CHECK(w.size() == 15);
+  CHECK(g.size() == 15);
+  CHECK(reinterpret_cast<std::uintptr_t>(w.data()) % 64 == 0);
+  CHECK(reinterpret_cast<std::uintptr_t>(g.data()) % 64 == 0);
+  CHECK(w[14] == 0);
+  g[14] = 1;
+  const auto* e = state.find("w");
+  CHECK(e->shape == mend::Shape{3, 5});
+  CHECK(e->value == reinterpret_cast<std::byte*>(w.data()));
+  CHECK(e->group == "g");
+  for (int i = 0; i < 100; ++i) (void)state.make<double>("d" + std::to_string(i), {i});
+  w[0] = 7;  // still there: more memory moved nothing
+  CHECK(reinterpret_cast<float*>(state.find("w")->value)[0] == 7);
+  CHECK_NOTHROW(state.check());
+
+  for (mend::Shape shape :
+       {mend::Shape{-1}, mend::Shape{std::int64_t{1} << 32, std::int64_t{1} << 30},
+        mend::Shape{std::int64_t{1} << 40, std::int64_t{1} << 40},
+        mend::Shape{std::int64_t{1} << 55}})
+    CHECK(refusal([&] { (void)state.make<float>("x", shape); }) != "");
+  CHECK(state.find("x") == nullptr);
+}
+
+TEST_CASE("one session at a time, and nothing is added under it") {
+  std::vector<float> w(4), g(4), m(4), v(4);
+  std::vector<Bf16> low(4);
+  TrainState state;
+  state.add("w", w, g);
+  state.freeze();
+  CHECK(says(refusal([&] { state.freeze(); }), "two sessions on one TrainState"));
+  CHECK(says(refusal([&] { state.add_buffer("v", v); }), "'v' was added after a session"));
+  CHECK(says(refusal([&] { state.add_copy("w", low); }), "added after a session"));
+  state.add_slot(*state.find("w"), "m", reinterpret_cast<std::byte*>(m.data()));
+  REQUIRE(state.find("w.m") != nullptr);
+  CHECK(state.find("w.m")->kind == Kind::slot);
+  CHECK(state.find("w.m")->count == 4);
+  CHECK(state.find("w.m")->bytes() == 16);
+  state.release();
+  CHECK(state.find("w.m") == nullptr);
+  CHECK(state.entries().size() == 1);
+  CHECK(refusal([&] { state.add_buffer("v", v); }).empty());
+  CHECK(state.find("v")->name == "v");
+  CHECK_NOTHROW(state.freeze());
+}
+
+TEST_CASE("a slot's name that the trainer has taken is an error, not a mix-up") {
+  std::vector<float> w(4), g(4), m(4);
+  TrainState state;
+  state.add("w", w, g).add_buffer("w.m", m);
+  state.freeze();
+  CHECK(says(refusal([&] { state.add_slot(*state.find("w"), "m", nullptr); }), "'w.m' is taken"));
+}

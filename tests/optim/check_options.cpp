@@ -1,0 +1,37 @@
+#include <mend/optim/check_options.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+namespace {
+
+struct Picky {
+  double beta = 0.9;
+  void check() const { mend::require_weight(beta, "Picky", "beta"); }
+};
+struct Careless {
+  double beta = 2;
+};
+
+}  // namespace
+
+TEST_CASE("a rule's own check is called, and a rule without one is accepted") {
+  CHECK_NOTHROW(mend::check_options(Picky{}));
+  CHECK_THROWS_WITH_AS(mend::check_options(Picky{.beta = 1.5}),
+                       "Picky: beta = 1.5 must lie in [0, 1), as a float too", mend::OptionError);
+  CHECK_NOTHROW(mend::check_options(Careless{}));
+}
+
+TEST_CASE("weights lie in [0, 1), also once they are rounded to float") {
+  for (double good : {0.0, 0.5, 0.999, 0.9999999})
+    CHECK_NOTHROW(mend::require_weight(good, "R", "b"));
+  for (double bad : {-0.1, 1.0, 0.99999999999, 2.0, std::nan(""), HUGE_VAL})
+    CHECK_THROWS_AS(mend::require_weight(bad, "R", "b"), mend::OptionError);
+}
+
+TEST_CASE("a NaN is shown as one") {
+  CHECK_THROWS_WITH_AS(
+      mend::require_option(std::nan("") >= 0, "R", "eps", std::nan(""), "be positive"),
+      "R: eps = nan must be positive", mend::OptionError);
+}

@@ -1,0 +1,202 @@
+#include <mend/optim/check_rule.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace {
+
+// A sound rule whose apply and revert the broken ones below replace.
+template <std::size_t n>
+struct Base {
+  static constexpr std::array<std::string_view, n> slots{};
+  struct Coefficients {
+    float lr, decay;
+  };
+  Coefficients at(mend::Step) const { return {0.01f, 0.5f}; }
+};
+
+struct Sound : Base<1> {
+  static constexpr std::array<std::string_view, 1> slots{"m"};
+  template <class Real>
+  MEND_RULE static void apply(Real& p, mend::Slots<Real, 1>& s, Real g, const auto& c) {
+    s[0] = fma(c.decay, s[0], g);
+    p = p - c.lr * s[0];
+  }
+  template <class Real>
+  MEND_RULE static void revert(Real& p, mend::Slots<Real, 1>& s, Real g, const auto& c) {
+    p = p + c.lr * s[0];
+    s[0] = (s[0] - g) / c.decay;
+  }
+};
+
+struct NeverMoves : Base<0> {
+  template <class Real>
+  MEND_RULE static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    Real copy = p;
+    copy = copy - g * c.lr;
+  }
+};
+struct IgnoresGradient : Base<0> {
+  template <class Real>
+  MEND_RULE static void apply(Real& p, mend::Slots<Real, 0>&, Real, const auto& c) {
+    p = p - p * c.lr;
+  }
+};
+struct ForgetsSlot : Sound {
+  template <class Real>
+  MEND_RULE static void apply(Real& p, mend::Slots<Real, 1>& s, Real g, const auto& c) {
+    p = p - c.lr * fma(c.decay, s[0], g);
+  }
+  template <class Real>
+  MEND_RULE static void revert(Real& p, mend::Slots<Real, 1>& s, Real g, const auto& c) {
+    p = p + c.lr * fma(c.decay, s[0], g);
+  }
+};
+struct RevertsNothing : Sound {
+  template <class Real>
+  MEND_RULE static void revert(Real&, mend::Slots<Real, 1>&, Real, const auto&) {}
+};
+struct RevertsOtherWay : Sound {
+  template <class Real>
+  MEND_RULE static void revert(Real& p, mend::Slots<Real, 1>& s, Real g, const auto& c) {
+    p = p - c.lr * s[0];
+    s[0] = (s[0] - g) / c.decay;
+  }
+};
+struct RevertsParameterOnly : Sound {
+  template <class Real>
+  MEND_RULE static void revert(Real& p, mend::Slots<Real, 1>& s, Real, const auto& c) {
+    p = p + c.lr * s[0];
+  }
+};
+struct RevertsNearly : Sound {  // forgets the decay in the last place that counts
+  template <class Real>
+  MEND_RULE static void revert(Real& p, mend::Slots<Real, 1>& s, Real g, const auto& c) {
+    p = p + (c.lr * 0.9999) * s[0];
+    s[0] = (s[0] - g) / c.decay;
+  }
+};
+struct RevertsTooSmallSteps : Base<0> {  // its steps are smaller than what may be lost
+  Coefficients at(mend::Step) const { return {1e-9f, 0}; }
+  template <class Real>
+  MEND_RULE static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    p = p - p * (g * c.lr) - p * (g * c.lr) * 50;
+  }
+  template <class Real>
+  MEND_RULE static void revert(Real&, mend::Slots<Real, 0>&, Real, const auto&) {}
+};
+struct CountsCalls : Base<0> {
+  static inline int calls = 0;
+  template <class Real>
+  static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    p = p - g * c.lr * ++calls;
+  }
+};
+struct ChangesItsMind : Base<0> {
+  static inline int calls = 0;
+  Coefficients at(mend::Step) const { return {0.01f * static_cast<float>(++calls), 0}; }
+  template <class Real>
+  static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    p = p - g * c.lr;
+  }
+};
+struct OtherInLanes : Base<0> {
+  template <class Real>
+  static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    if constexpr (Real::width == 1)
+      p = p - g * c.lr;
+    else
+      p = fma(-g, c.lr, p);
+  }
+};
+struct OtherRevertInLanes : Sound {
+  template <class Real>
+  static void revert(Real& p, mend::Slots<Real, 1>& s, Real g, const auto& c) {
+    if constexpr (Real::width == 1)
+      p = p + c.lr * s[0];
+    else
+      p = fma(c.lr, s[0], p);
+    s[0] = (s[0] - g) / c.decay;
+  }
+};
+struct OtherForInfinity : Base<0> {  // differs for special gradients only
+  template <class Real>
+  static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    const Real bounded = Real::width == 1 ? min(g, 1e30) : g;
+    p = p - bounded * c.lr;
+  }
+};
+struct DividesByZero : Base<1> {
+  static constexpr std::array<std::string_view, 1> slots{"v"};
+  template <class Real>
+  static void apply(Real& p, mend::Slots<Real, 1>& s, Real g, const auto& c) {
+    s[0] = s[0] + g * g;
+    p = p - c.lr * (g / sqrt(s[0]));
+  }
+};
+struct Explodes : Base<0> {
+  template <class Real>
+  static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    p = p * p * p * p + g * c.lr * 1e30 * 1e30;
+  }
+};
+
+template <class R>
+void finds(std::string_view fault, std::string_view array = "p") {
+  const mend::RuleReport report = mend::check_rule_report<R>();
+  CHECK(!report);
+  CHECK(report.fault.find(fault) != std::string::npos);
+  CHECK(report.array == array);
+  CHECK(report.element < 203);
+  CHECK(!mend::check_rule<R>());
+  INFO(report.fault);
+}
+
+}  // namespace
+
+TEST_CASE("a sound rule passes, and without revert too") {
+  CHECK(mend::check_rule<Sound>());
+  const mend::RuleReport report = mend::check_rule_report(Sound{});
+  CHECK(report);
+  CHECK(report.fault == "");
+}
+
+TEST_CASE("parameters that never move, slots that are never written, a gradient without effect") {
+  finds<NeverMoves>("apply never moves a parameter");
+  finds<ForgetsSlot>("apply never writes this slot", "m");
+  finds<IgnoresGradient>("without regard to the gradient");
+}
+
+TEST_CASE("a revert that is not the inverse") {
+  finds<RevertsNothing>("revert does not restore");
+  finds<RevertsOtherWay>("revert does not restore");
+  finds<RevertsParameterOnly>("revert does not restore", "m");
+  finds<RevertsNearly>("revert does not restore");
+  finds<RevertsTooSmallSteps>("revert never moves a parameter");
+}
+
+TEST_CASE("the report shows the first element, and what was there") {
+  const mend::RuleReport report = mend::check_rule_report<RevertsOtherWay>();
+  CHECK(report.element == 0);
+  CHECK(report.step == mend::Step{0});
+  CHECK(report.expected != report.found);
+}
+
+TEST_CASE("results that depend on more than the arguments") {
+  finds<CountsCalls>("depends on something else");
+  finds<ChangesItsMind>("depends on something else");
+}
+
+TEST_CASE("other bits in lanes than as a scalar") {
+  finds<OtherInLanes>("apply gives other bits in baseline lanes");
+  finds<OtherRevertInLanes>("revert gives other bits in baseline lanes");
+  finds<OtherForInfinity>("apply gives other bits in baseline lanes");
+}
+
+TEST_CASE("NaNs and infinities out of ordinary values") {
+  finds<DividesByZero>("a zero gradient at the first step");
+  finds<Explodes>("infinite or NaN from ordinary ones");
+}
