@@ -203,7 +203,9 @@ Run run(const Options& o, const std::string& program, std::vector<std::string> a
   chart.series("training loss", loss);
   for (const auto& e : r.events)
     if (e.kind == mend::trace::EventKind::death)
-      chart.mark(double(e.step.value()), fmt::format("rank {} killed", int(e.rank)));
+      chart.mark(double(std::count_if(board.when, board.when + board.committed,
+                                      [&](std::int64_t t) { return t <= e.time.count(); })),
+                 fmt::format("rank {} killed", int(e.rank)));
   if (r.outcome.deaths > 0) chart.write(o.out + "/loss.svg");
   return r;
 }

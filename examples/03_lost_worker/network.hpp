@@ -8,6 +8,7 @@
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -62,7 +63,8 @@ class Network {
     for (Index i = 0; i < n; ++i) {
       Matrix d = Matrix::Zero(positions, filters);
       for (Index j = 0; j < flat; ++j)
-        if (features_(i, j) > 0) d(kept[size_t(i)].from[size_t(j)], j % filters) += to_features(i, j);
+        if (features_(i, j) > 0)
+          d(kept[size_t(i)].from[size_t(j)], j % filters) += to_features(i, j);
       grad(0).noalias() += kept[size_t(i)].patches.transpose() * d;
       grad(1) += d.colwise().sum();
     }
@@ -91,8 +93,8 @@ class Network {
  private:
   using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using Index = Eigen::Index;
-  static constexpr Index taps = 9, filters = 8, hidden = 64, classes = 10, in = 28, mid = 26, pooled = 13,
-                         positions = mid * mid, flat = pooled * pooled * filters;
+  static constexpr Index taps = 9, filters = 8, hidden = 64, classes = 10, in = 28, mid = 26,
+                         pooled = 13, positions = mid * mid, flat = pooled * pooled * filters;
 
   struct Activations {
     Matrix patches;           // positions x taps
@@ -112,7 +114,8 @@ class Network {
     Tensor t{std::move(name), std::move(shape), std::vector<float>(n), std::vector<float>(n)};
     if (inputs > 0)
       for (std::size_t i = 0; i < n; ++i)
-        t.value[i] = number(seed * 1'000'003 + tensors.size() * 100'003 + i) * std::sqrt(6 / float(inputs));
+        t.value[i] =
+            number(seed * 1'000'003 + tensors.size() * 100'003 + i) * std::sqrt(6 / float(inputs));
     tensors.push_back(std::move(t));
   }
 

@@ -52,7 +52,8 @@ struct Ranks {
     }
     hung = world.hung();
     trace = world.trace();
-    return !hung && std::ranges::all_of(status, [](const auto& s) { return s.second == 0; });
+    return !hung && static_cast<int>(status.size()) == size &&
+           std::ranges::all_of(status, [](const auto& s) { return s.second == 0; });
   }
 
   static void tell(mend::comm::World::WorkerHub& hub, mend::Incarnation who, mend::comm::Kind kind,
@@ -77,9 +78,10 @@ struct Ranks {
  private:
   int coordinate(mend::comm::World::WorkerHub& hub) {
     for (int r = 0; r < size; ++r) hub.start(static_cast<mend::Incarnation>(r + 1), r, size, false);
+    mend::Time limit = options.simulated ? mend::Time{24h} : mend::Time{60s};
     int joined = 0, ended = 0;
     while (ended < size) {
-      std::optional<mend::HubEvent> e = hub.poll(mend::after(hub.now(), 120s));
+      std::optional<mend::HubEvent> e = hub.poll(mend::after(hub.now(), limit));
       if (!e) break;  // the World ends whoever is left, and their status stays unknown
       if (e->ended) {
         ++ended;

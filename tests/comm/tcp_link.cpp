@@ -217,6 +217,7 @@ TEST_CASE("entering forgets what was posted and what older generations sent") {
   auto control = c.next(0);
   REQUIRE(control);
   CHECK(control->from == Frame::coordinator);  // control frames stay
+  CHECK(!c[0].poll(never, true));              // nothing is posted any more
   c[0].post(1, {.kind = data, .tag = 4}, {});
   c[1].post(0, {.kind = data, .tag = 5}, {});
   for (int r : {0, 1}) {
@@ -237,6 +238,22 @@ TEST_CASE("a peer's end comes after everything that it sent") {
     for (std::uint32_t i = 0; i < 100; ++i) c[0].post(1, {.kind = data, .tag = i}, sent[i]);
     REQUIRE(!c[0].poll(c[0].now() + 5s, true));
     c.links[0].reset();
+  }
+  SUBCASE("while the next word to it finds the end first") {
+    SUBCASE("and its connection waits to be accepted") {}
+    SUBCASE("and its connection is open") {
+      c[0].post(1, {.kind = data, .tag = 1000}, {});
+      auto f = c.next(1);
+      REQUIRE(f);
+      CHECK(!c.next(1, 20ms));
+    }
+    c[1].post(0, {.kind = data}, {});
+    REQUIRE(c.next(0));
+    for (std::uint32_t i = 0; i < 100; ++i) c[0].post(1, {.kind = data, .tag = i}, sent[i]);
+    REQUIRE(!c[0].poll(c[0].now() + 5s, true));
+    c.links[0].reset();
+    std::this_thread::sleep_for(50ms);
+    for (int i = 0; i < 3; ++i) c[1].post(0, {.kind = data}, {});
   }
   SUBCASE("while this side sends to it as well") {
     Bytes big = pattern(std::size_t{16} << 20, 1);

@@ -16,7 +16,7 @@ begin=$(date +%s)
 
 search() { xargs -L1 -P "$jobs" "$here/check.sh" || failed=1; }  # lines of EXPECTED NAME DEFS...
 failed=0
-printf '%-15s %11s %8s  %-30s %-30s\n' name states seconds expected seen
+printf '%-15s %11s %9s  %-34s %-34s\n' name states 'CPU s' expected seen
 
 # Every search must pass; the longest first.
 search <<'END'
@@ -45,6 +45,7 @@ survivor_updated_bucket_not_undone M_NOUNDO -DSUSP=0 -DOVERLAP -DCOARSE -DZCUT -
 survivor_lacks_its_wards_copy M_COPYLATE -DCOPIES -DSUSP=0 -DCOARSE -DZCUT -DM_COPYLATE
 survivor_lacks_its_wards_copy M_COPYEARLY -DCOPIES -DSUSP=0 -DCOARSE -DZCUT -DM_COPYEARLY
 survivor_lacks_its_wards_copy M_COPYDROP -DCOPIES -DSUSP=0 -DCOARSE -DZCUT -DM_COPYDROP
+restore_although_a_member_trained M_COPYAFTERGO -DCOPIES -DSUSP=0 -DCOARSE -DZCUT -DM_COPYAFTERGO
 END
 
 # Probes: these places are reached, so what the searches say about them is not empty.

@@ -24,6 +24,8 @@
  *   M_NOUNDO     with OVERLAP: updated buckets are not undone
  *   M_COPYLATE   with COPIES: a rank closes its step before it holds its ward's copy
  *   M_COPYEARLY  with COPIES: an uncommitted copy overwrites the committed one
+ *   M_COPYAFTERGO with COPIES: copies for a new holder are sent after Go
+ *   M_RESTOREHALF with COPIES: a RESTORE that was cut short is not taken up again
  *   M_COPYDROP   with COPIES: a View drops the uncommitted copy together with the partial chunks
  *   V_BUCKET     a survivor fetches missing reduced buckets      V_RESTORE  the ladder's next rung is taken
  *   V_COPY       with COPIES: a replacement takes its per-rank state from its holder
@@ -103,49 +105,6 @@ byte o_ep[P], o_t[P]; bit o_g[P];           /* Whole: I can serve version o_t (a
 #define fenced(p) (ep[p]<E && M(rk[p])!=p)
 #define VER(p,b) ver[(p)*B+(b)]
 
-/* Per-rank state (a loader's position, a generator: buf of one rank differs from buf of another) has a copy on a
- * partner: member r holds the copy of its ward, rank r-1, and is the holder's ward's only other source.
- * Copy(e, version, r) goes out with the lambda's return, so w_ep and w_s are its registers too. */
-#ifdef COPIES
-byte hc[P];              /* version of the committed copy held */
-bit hp[P];               /* a copy of version s+1 is held as well, not committed yet */
-bit o_c[P];              /* Whole: ... and I hold my ward's copy of that version */
-bit restoring;           /* launcher: RESTORE was planned and no Go came since */
-byte hurt;               /* ghost: ranks that died and whose replacement is not whole yet */
-#define ward(p)    mm(p,(rk[p]+N-1)%N)
-#define holder(p)  mm(p,(rk[p]+1)%N)
-#define HURT(r)    hurt=hurt|(1<<(r));
-#define HEALED(r)  if :: !fenced(p) -> hurt=hurt&(ALLRANKS-(1<<(r))) :: else fi;
-#define ALLRANKS   ((1<<N)-1)
-#define twohurt    ((hurt&(hurt-1))!=0)
-#define CLOSING    (ALL^(ALL>>1))            /* contributed last */
-#ifdef M_COPYLATE        /* awaited, but only before the commit */
-#define mayclose(p) 1
-#define copyarrived(p) hp[p]
-#else
-#define mayclose(p) hp[p]
-#define copyarrived(p) 1
-#endif
-/* can rank r of generation E still get its own state of version t: from itself, else from its holder's copy? */
-#define near(q,t)  (has[q] && (s[q]==(t) || s[q]+1==(t)))
-#ifdef M_COPYAFTERGO
-byte x_ep[P];            /* Copy(e, target, r) that goes out at Go only */
-#define CKGONE 0         /* as if a rank's state at the start needed no copy, to show what happens later */
-#else
-#define CKGONE 1
-#endif
-#define gone(r,t)  ((CKGONE || (t)!=CK) && !near(M(r),t) && !(near(M(((r)+1)%N),t) && hc[M(((r)+1)%N)]==s[M(((r)+1)%N)]))
-#ifdef M_RESTOREHALF     /* ... although some have restored already */
-#define lost(t)    (gone(0,t) || gone(1,t) || gone(2,t))
-#else
-#define lost(t)    (restoring || gone(0,t) || gone(1,t) || gone(2,t))
-#endif
-#else
-#define copyarrived(p) 1
-#define HURT(r)
-#define lost(t)    0
-#endif
-
 /* --- guards, with the mutations used to test the model's teeth --- */
 #ifdef M_WIRE       /* contribution accepted from any generation and incarnation */
 #define gotw1(p,r,b,q) (rk[q]==(r) && st[q]!=Unborn && w_s[q]==s[p] && (w_b[q]&(1<<(b))))
@@ -159,11 +118,6 @@ byte x_ep[P];            /* Copy(e, target, r) that goes out at Go only */
 #define free(p)     0
 #else
 #define free(p)     (fenced(p) && go[E])     /* nobody alive follows its generation: over-approximate what it may have received */
-#endif
-#ifdef COPIES                                 /* ... but not without its own contribution, which waits for the copy */
-#define ownw(p,b)   ((w_b[p]&(1<<(b)))!=0)
-#else
-#define ownw(p,b)   1
 #endif
 #define reducible(p,b) ((gotw(p,0,b) && gotw(p,1,b) && gotw(p,2,b)) || (free(p) && ownw(p,b)))
 #ifdef M_DONE       /* Done accepted from an older generation */
@@ -208,38 +162,85 @@ byte x_ep[P];            /* Copy(e, target, r) that goes out at Go only */
 #endif
 #define hit(r)   HURT(r) if :: (r)==nhit -> nhit++ :: else fi
 
-inline setall(p,v) { i=0; do :: i<B -> VER(p,i)=v; i++ :: else -> break od; i=0 }
-inline checkall(p,v) { i=0; do :: i<B -> assert(VER(p,i)==v); i++ :: else -> break od; i=0 }
+/* --- partner copies of per-rank state: what differs from rank to rank, such as a loader's position, buf in this model.
+ * The holder of rank r's copy is rank r+1; r is its ward.  Copy(e, s+1, r) goes out when the lambda returns (so w_ep and
+ * w_s are its registers too) and is held beside the committed one until the commit; a rank contributes its closing
+ * bucket, the last of the B, only when it holds its ward's copy.  After a Plan a member asks its ward for a copy of the
+ * target, unless it has it, before it is Ready. */
 #ifdef COPIES
-inline commitcopy(p)  { if :: hp[p] -> hc[p]=s[p]+1; hp[p]=0 :: else fi }              /* s[p] is still the old version */
-inline dropcopy(p)    { hp[p]=0 }
+byte hc[P];                                  /* version of the committed copy held */
+bit hp[P];                                   /* a copy of version s+1 is held as well */
+bit o_c[P];                                  /* Whole: I hold my ward's copy of version o_t */
+bit restoring;                               /* launcher: RESTORE was planned, and no Go came since */
+byte hurt;                                   /* ghost: ranks that died and are not whole again */
+#define ward(p)       mm(p,(rk[p]+N-1)%N)
+#define holder(p)     mm(p,(rk[p]+1)%N)
+#define HURT(r)       hurt=hurt|(1<<(r));
+#define healed(p)     if :: !fenced(p) && plan[ep[p]]<RESTORE -> hurt=hurt&((1<<N)-1-(1<<rk[p])) :: else fi
+#define twohurt       ((hurt&(hurt-1))!=0)
+#define ownw(p,b)     ((w_b[p]&(1<<(b)))!=0)  /* no reduction without its own contribution, which waits for the copy */
+#define contribute(p) w_b[p]=(mayclose(p) -> ALL : (ALL>>1))
+inline commitcopy(p)  { if :: hp[p] -> hc[p]=s[p]+1; hp[p]=0 :: else fi }   /* before s[p] moves on */
 inline forgetcopy(p)  { hp[p]=0; hc[p]=NOVER }
-inline unsendcopy(p)  { o_c[p]=0 }
-#ifdef M_COPYAFTERGO
-#define checkcopy(p)  skip
-#else
-inline checkcopy(p)   { if :: o_c[p] || !ever[p] :: else -> assert(survivor_lacks_its_wards_copy) fi }  /* (e) */
-#endif
 inline offercopy(p,t) { o_c[p]=(hc[p]==(t) || (hp[p] && s[p]+1==(t))) }
-#ifdef M_COPYAFTERGO
+#define dropcopy(p)   hp[p]=0
+#define unsendcopy(p) o_c[p]=0
+#ifdef M_COPYEARLY
+#define copyin(p)     hp[p]=1; hc[p]=s[p]+1
+#else
+#define copyin(p)     hp[p]=1
+#endif
+#ifdef M_COPYLATE                            /* awaited, but only before the commit; it stays in flight when the ward goes on */
+#define mayclose(p)   1
+#define maycommit(p)  hp[p]
+#define copycame(p)   ((w_ep[ward(p)]==ep[p] && w_s[ward(p)]>=s[p]) || free(p))
+#else
+#define mayclose(p)   hp[p]
+#define maycommit(p)  1
+#define copycame(p)   ((w_ep[ward(p)]==ep[p] && w_s[ward(p)]==s[p]) || free(p))
+#endif
+#ifdef M_COPYAFTERGO                         /* Ready without it: copies are renewed after Go, before the next lambda */
+byte x_ep[P];                                /* Copy(e, target, r), sent at Go */
 #define ready(p)      rdy_ep[p]=ep[p]
 #define mustask(p)    0
-#define complete(p)   (hc[p]==s[p])
+#define copydone(p)   (hc[p]==s[p])
+#define checkcopy(p)  skip
+#define needscopy(t)  ((t)!=CK)              /* as if the start needed none, to show what happens later */
 #else
-#define ready(p)      if :: o_c[p] -> rdy_ep[p]=ep[p] :: else fi                       /* ... and holds its ward's copy */
+#define ready(p)      if :: o_c[p] -> rdy_ep[p]=ep[p] :: else fi
 #define mustask(p)    (st[p]==Ready && o_ep[p]==ep[p] && !o_c[p])
+#define copydone(p)   1
+#define needscopy(t)  1
+inline checkcopy(p)   { if :: o_c[p] || !ever[p] :: else -> assert(survivor_lacks_its_wards_copy) fi }  /* (e) */
 #endif
-#define contribute(p) w_b[p]=(mayclose(p) -> ALL : ALL-CLOSING)
+/* whether rank r of generation E can get its own state of version t, from itself or else from its holder's copy; only
+ * the holder's Report says so */
+#define near(q,t)     (has[q] && (s[q]==(t) || s[q]+1==(t)))
+#define holds(q,t)    (near(q,t) && hc[q]==s[q])
+#define gone(r,t)     (needscopy(t) && !near(M(r),t) && !holds(M(((r)+1)%N),t))
+#ifdef M_RESTOREHALF                         /* a new generation forgets that some have restored already */
+#define lost(t)       (gone(0,t) || gone(1,t) || gone(2,t))
 #else
-#define commitcopy(p)  skip
-#define dropcopy(p)    skip
-#define checkcopy(p)   skip
-#define forgetcopy(p)  skip
-#define unsendcopy(p)  skip
-#define offercopy(p,t) skip
-#define ready(p)      rdy_ep[p]=ep[p]
-#define contribute(p) w_b[p]=ALL
+#define lost(t)       (restoring || gone(0,t) || gone(1,t) || gone(2,t))
 #endif
+#else
+#define HURT(r)
+#define ownw(p,b)     1
+#define contribute(p) w_b[p]=ALL
+#define commitcopy(p) skip
+#define forgetcopy(p) skip
+#define offercopy(p,t) skip
+#define dropcopy(p)   skip
+#define unsendcopy(p) skip
+#define checkcopy(p)  skip
+#define ready(p)      rdy_ep[p]=ep[p]
+#define maycommit(p)  1
+#define copydone(p)   1
+#define lost(t)       0
+#endif
+
+inline setall(p,v) { i=0; do :: i<B -> VER(p,i)=v; i++ :: else -> break od; i=0 }
+inline checkall(p,v) { i=0; do :: i<B -> assert(VER(p,i)==v); i++ :: else -> break od; i=0 }
 inline wipe(p) { has[p]=0; s[p]=0; g[p]=0; buf[p]=0; ever[p]=0; setall(p,0); forgetcopy(p) }   /* state-space hygiene: dead and removed */
 inline unsend(p) { unsendcopy(p); rep_ep[p]=0; rdy_ep[p]=0; fin_ep[p]=0; w_ep[p]=0; w_s[p]=0; w_b[p]=0; d_ep[p]=0; d_s[p]=0; o_ep[p]=0; o_t[p]=0; o_g[p]=0; ep[p]=0 }
 inline whole(p,t,gr) { o_ep[p]=ep[p]; o_t[p]=t; o_g[p]=gr; offercopy(p,t); ready(p); st[p]=Ready }
@@ -262,18 +263,6 @@ inline call(p) {                                                          /* the
   assert(hc[p]==s[p]); assert(!hp[p]);
 #endif
   g[p]=0; buf[p]=s[p]+1; st[p]=Reduce; w_ep[p]=ep[p]; w_s[p]=s[p] }
-#ifdef COPIES
-#ifdef M_COPYLATE        /* a ward that has gone on: its copy is still in flight */
-#define copycame(p) ((w_ep[ward(p)]==ep[p] && w_s[ward(p)]>=s[p]) || free(p))
-#else
-#define copycame(p) ((w_ep[ward(p)]==ep[p] && w_s[ward(p)]==s[p]) || free(p))
-#endif
-#ifdef M_COPYEARLY
-inline copyin(p) { hp[p]=1; hc[p]=s[p]+1 }
-#else
-inline copyin(p) { hp[p]=1 }
-#endif
-#endif
 inline reduced(p,b) {
   g[p]=g[p]|(1<<(b));
 #ifdef OVERLAP
@@ -362,11 +351,11 @@ proctype Worker(byte p) {
 #ifdef V_COPY
       assert(reached_copy_fetched);
 #endif
-      if :: o_c[holder(p)] || (!CKGONE && plan[ep[p]]==CK) :: else -> assert(replacement_cannot_fetch_its_copy) fi;  /* (e) */
+      if :: o_c[holder(p)] || !needscopy(plan[ep[p]]) :: else -> assert(replacement_cannot_fetch_its_copy) fi;  /* (e) */
       s[p]=plan[ep[p]]; g[p]=0; buf[p]=s[p]; has[p]=1; whole(p,s[p],0) }
   /* ... and everybody who does not hold its ward's copy of the target asks the ward for it, before Ready */
   :: d_step { mustask(p) && o_ep[ward(p)]==ep[p] ->
-      hp[p]=0; hc[p]=o_t[p]; o_c[p]=1; rdy_ep[p]=ep[p]; if :: plan[ep[p]]<RESTORE -> HEALED(rk[p]) :: else fi }
+      hp[p]=0; hc[p]=o_t[p]; o_c[p]=1; rdy_ep[p]=ep[p]; healed(p) }
 #else
   :: d_step { st[p]==Reported && !has[p] && plan[ep[p]]<RESTORE && g[p]==ALL ->
       s[p]=plan[ep[p]]; g[p]=0; buf[p]=s[p]; has[p]=1; whole(p,s[p],0) }
@@ -379,20 +368,21 @@ proctype Worker(byte p) {
 #endif
       if :: plan[ep[p]]==RESTORE -> s[p]=CK :: else -> s[p]=plan[ep[p]] fi;
       checkall(p,s[p]);                                                   /* (a) */
-#if defined(COPIES) && !defined(M_COPYAFTERGO)
-      assert(hc[p]==s[p]);
+#ifdef COPIES
+      assert(hc[p]==s[p] || !copydone(p));
 #endif
       assert(buf[p]==s[p]); assert(gov[ep[p]]==NOVER || gov[ep[p]]==s[p]); gov[ep[p]]=s[p];
       g[p]=0; ever[p]=1;
       if :: s[p]==S -> st[p]=FIN; fin_ep[p]=ep[p] :: else -> st[p]=Call fi;
 #ifdef M_COPYAFTERGO
-      x_ep[p]=ep[p]; if :: st[p]==Call && complete(p) -> call(p); contribute(p) :: else fi
-#elif defined(COARSE)
-      if :: st[p]==Call -> call(p); contribute(p) :: else fi
+      x_ep[p]=ep[p];
+#endif
+#ifdef COARSE
+      if :: st[p]==Call && copydone(p) -> call(p); contribute(p) :: else fi
 #endif
       }
 #ifdef M_COPYAFTERGO
-  :: d_step { (st[p]==Call || st[p]==FIN) && !complete(p) && x_ep[ward(p)]==ep[p] ->
+  :: d_step { (st[p]==Call || st[p]==FIN) && !copydone(p) && x_ep[ward(p)]==ep[p] ->
       hc[p]=s[p]; if :: st[p]==Call -> call(p); contribute(p) :: else fi }
 #endif
 
@@ -404,7 +394,7 @@ proctype Worker(byte p) {
 #if B>2
   :: d_step { st[p]==Reduce && (g[p]&4)==0 && reducible(p,2) -> reduced(p,2) }
 #endif
-  :: d_step { st[p]==Reduce && g[p]==ALL && barrier(p) && copyarrived(p) -> commit(p); if :: st[p]==Call -> call(p); contribute(p) :: else fi }
+  :: d_step { st[p]==Reduce && g[p]==ALL && barrier(p) && maycommit(p) -> commit(p); if :: st[p]==Call -> call(p); contribute(p) :: else fi }
 #ifdef COPIES
   :: d_step { st[p]==Reduce && w_ep[p]==ep[p] && !hp[p] && copycame(p) -> copyin(p); contribute(p) }
 #endif
@@ -414,7 +404,7 @@ proctype Worker(byte p) {
       call(p); w_b[p]=0 }
 #ifdef COPIES
   :: d_step { st[p]==Reduce && !hp[p] && copycame(p) -> copyin(p) }       /* Copy(e, s+1, ward) */
-  :: d_step { st[p]==Reduce && w_b[p]!=ALL && (mayclose(p) || w_b[p]!=ALL-CLOSING) ->
+  :: d_step { st[p]==Reduce && w_b[p]!=ALL && (mayclose(p) || w_b[p]!=(ALL>>1)) ->
       w_b[p]=(w_b[p]<<1)|1 }
 #else
   :: d_step { st[p]==Reduce && w_b[p]!=ALL ->                             /* contribute the next bucket */
@@ -439,7 +429,7 @@ proctype Worker(byte p) {
 #if B>2
               VER(p,2)==s[p]+1 &&
 #endif
-              barrier(p) && copyarrived(p) ->                          /* commit: reduced gradients and undo records may go */
+              barrier(p) && maycommit(p) ->                          /* commit: reduced gradients and undo records may go */
       commit(p) }
 #endif
   :: d_step { st[p]==Fin && bye && ep[p]==E -> checkall(p,S); assert(buf[p]==S); st[p]=Ended; wipe(p) }
@@ -502,7 +492,7 @@ proctype Launcher() {
       go[E]=1; phase=Run;
 #ifdef COPIES
       restoring=0;
-      hurt=(st[M(0)]==Dead)|((st[M(1)]==Dead)<<1)|((st[M(2)]==Dead)<<2);
+      if :: st[M(0)]==Dead || st[M(1)]==Dead || st[M(2)]==Dead :: else -> hurt=0 fi;
 #endif
 #ifndef KEEP
       i=0; do :: i<nx -> if :: (st[i]==Dead || st[i]==Ended) && M(rk[i])!=i -> unsend(i)

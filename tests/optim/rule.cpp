@@ -99,7 +99,7 @@ struct AtChangesTheRule : Base {
 static_assert(!mend::Rule<AtChangesTheRule>);
 
 struct NamesAreNotConstant : Base {
-  static std::array<std::string_view, 1> slots;
+  static inline std::array<std::string_view, 1> slots{};
 };
 static_assert(!mend::Rule<NamesAreNotConstant>);
 

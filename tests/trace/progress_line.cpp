@@ -161,6 +161,8 @@ TEST_CASE("a step taken back, time that stands still and values that are no numb
   CHECK(pipe.read() == "step 5/10  loss 1e+300\n");
   line.update(2s, 3, {{"loss", 1}});
   CHECK(pipe.read() == "step 3/10  loss 1\n");
+  line.update(3s, 5, {});
+  CHECK(pipe.read() == "step 5/10  2.00 steps/s  eta 2s\n");
 }
 
 TEST_CASE("long times left") {

@@ -47,7 +47,7 @@ class Lifeline {
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      thread_ = std::jthread{[this](std::stop_token stop) { run(stop); }};
+      thread_ = std::jthread{[this](const std::stop_token& stop) { run(stop); }};
     } catch (const std::system_error& e) {
       ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
       throw CommError{"no thread to renew the lease", {.code = e.code().value()}};

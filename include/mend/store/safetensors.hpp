@@ -190,9 +190,14 @@ inline std::vector<Match> match(const TrainState& state, const SafetensorsHeader
   auto say = [&](const std::string& what) { text += (text.empty() ? ": " : "; ") + what; };
   if (!missing.empty()) say("it lacks " + list(missing));
   std::vector<std::string> unexpected;
-  for (const Tensor& t : header.tensors)
-    if (in_file.count(t.name) != 0) unexpected.push_back(t.name);
+  bool slots = false;
+  for (std::size_t i = 0; i < header.tensors.size(); ++i) {
+    if (in_file.count(header.tensors[i].name) == 0) continue;
+    unexpected.push_back(header.tensors[i].name);
+    slots = slots || (notes && notes->kinds[i] == "slot");
+  }
   if (!unexpected.empty()) say("it also holds " + list(unexpected));
+  if (slots) say("the optimizer's slots are there only while a session is: load it then");
   for (const std::string& d : differing) say("'" + d.substr(0, d.size() - 3));
   if (notes) {
     SafetensorsHeader::Strings here = tied(state), there = notes->tied, either;

@@ -171,9 +171,7 @@ class ProgressLine {
   //! text of this length without blocking.
   bool write(std::string_view text, int wait) {
     pollfd room{options_.descriptor, POLLOUT, 0};
-    if (::poll(&room, 1, wait) != 1 || (room.revents & POLLOUT) == 0 ||
-        (room.revents & (POLLERR | POLLHUP)) != 0)
-      return false;
+    if (::poll(&room, 1, wait) != 1 || room.revents != POLLOUT) return false;
     // The reader may still go between poll and write; its signal is held back and taken away.
     sigset_t pipe, before;
     sigemptyset(&pipe);

@@ -187,6 +187,7 @@ class Process {
   }
   static std::vector<char*> pointers(const std::vector<std::string>& texts) {
     std::vector<char*> all;
+    all.reserve(texts.size() + 1);
     for (const std::string& t : texts) all.push_back(const_cast<char*>(t.c_str()));  // exec's type
     all.push_back(nullptr);
     return all;
