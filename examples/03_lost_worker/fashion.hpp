@@ -54,6 +54,8 @@ inline std::vector<std::uint8_t> read_idx(const std::string& path, std::uint32_t
     throw std::runtime_error{path + " does not hold images of 28 x 28 pixels"};
   std::vector<std::uint8_t> data(count * item);
   read(data.data(), data.size());
+  if (std::uint8_t more; gzread(file.get(), &more, 1) != 0)  // also has zlib compare the checksum
+    throw std::runtime_error{path + " is too long or damaged; install dataset-fashion-mnist anew"};
   return data;
 }
 

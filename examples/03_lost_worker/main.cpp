@@ -49,7 +49,8 @@ struct Options {
 
 // Where a worker can be struck; docs/protocol.md tells what happens there.
 const std::vector<std::string> points{"lambda", "reduce", "during_reduce", "bucket", "reduced", "done",
-                                      "update", "updated", "commit",        "committed"};
+                                      "update", "updated", "commit", "committed", "view", "plan", "roll_forward",
+                                      "ready", "go"};
 
 std::optional<Kill> parse_kill(const std::string& text) {
   Kill k;

@@ -121,21 +121,21 @@ TEST_CASE("what has no gradient of its own is in no bucket: buffers, tied and em
       .add_scalar("scale", scale);
   BucketPlan plan{state};
   CHECK(shape_of(plan) == "0");
-  CHECK(plan.find("w") == 0);
-  CHECK(plan.find("tied") == 0);  // the owner's bucket
-  CHECK(plan.find("empty") == plan.size());
-  CHECK_THROWS_WITH_AS((void)plan.find("mean"), "ready(\"mean\"): no tensor of that name was added",
+  CHECK(plan.find(plan.entry("w")) == 0);
+  CHECK(plan.find(plan.entry("tied")) == 0);  // the owner's bucket
+  CHECK(plan.find(plan.entry("empty")) == plan.size());
+  CHECK_THROWS_WITH_AS((void)plan.entry("mean"), "ready(\"mean\"): no tensor of that name was added",
                        StateError);
-  CHECK_THROWS_AS((void)plan.find("nothing"), StateError);
+  CHECK_THROWS_AS((void)plan.entry("nothing"), StateError);
 }
 
 TEST_CASE("tensors are found in their buckets, and buffers bear the bucket's number") {
   Tensors t{{3, 5, small, 7}};
   BucketPlan plan{t.state};
-  CHECK(plan.find("0") == 0);
-  CHECK(plan.find("1") == 0);
-  CHECK(plan.find("2") == 1);
-  CHECK(plan.find("3") == 2);
+  CHECK(plan.find(plan.entry("0")) == 0);
+  CHECK(plan.find(plan.entry("1")) == 0);
+  CHECK(plan.find(plan.entry("2")) == 1);
+  CHECK(plan.find(plan.entry("3")) == 2);
   for (std::size_t b = 0; b < plan.size(); ++b) {
     comm::Buffer buffer = plan.buffer(b);
     CHECK(buffer.data == plan[b].data);

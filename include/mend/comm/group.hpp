@@ -221,7 +221,15 @@ class Group {
 
   static bool is(const Frame& f, Kind kind) { return f.header.kind == static_cast<std::uint16_t>(kind); }
 
-  //! The newest View; waits for one at most the timeout. Throws RunStopped when told to stop.
+  //! A session begins; a run has one. Throws StateError for a second one.
+  void claim() {
+    if (std::exchange(claimed_, true))
+      throw StateError{"this communicator has served another session; a run has one session, with "
+                       "all that it trains in one TrainState",
+                       {.rank = Rank{rank_}}};
+  }
+  //! The newest View that no session has entered; waits for one at most the timeout. Throws
+  //! RunStopped when told to stop.
   View await_view() {
     Deadline deadline = after(now(), me_.timeout);
     for (;;) {
@@ -233,6 +241,7 @@ class Group {
         if (is(f, Kind::view)) newest = decode_view(f.payload.view());
       }
       if (newest && newest->generation > generation_) return *std::move(newest);
+      if (unclaimed_) return *std::exchange(unclaimed_, std::nullopt);
       std::optional<Frame> f = link_->poll(deadline, false);
       if (f && f->from == Frame::coordinator) control_.push_back(*std::move(f));
       if (!f && now() >= deadline)
@@ -245,12 +254,19 @@ class Group {
       if (std::optional<Frame> f = link_->poll(deadline, false)) keep(*std::move(f));
     return !control_.empty();
   }
+  //! Throws CommError when this worker was given up: its lease ran out.
+  void check_lease() {
+    if constexpr (requires { link_->check(); })
+      if (link_) link_->check();
+  }
   //! From another thread: the collective under way, and all later ones, end with Interrupted.
   void cancel() {
     cancelled_->store(true);
     if (link_) link_->wake();
   }
   void enter(const View& view) {
+    unclaimed_.reset();
+    if (joined_ && view.generation == generation_) return;
     generation_ = view.generation;
     rank_ = view.rank;
     size_ = view.size();
@@ -326,6 +342,7 @@ class Group {
   //! Waits until everything posted has left. Throws as collectives do.
   void drain() {
     Deadline deadline = after(now(), me_.timeout);
+    refuse_broken([this](int r) { return link_->backlog(r) != 0; });
     while (busy()) {
       std::optional<Frame> f = link_->poll(deadline, true);
       if (f) {
@@ -379,7 +396,9 @@ class Group {
       throw CommError{"a replacement takes no part in collectives outside the session: the others "
                       "passed them long ago. Derive initial values from a seed, not a broadcast",
                       {.rank = Rank{me_.rank}}};
-    enter(await_view());
+    View first = await_view();
+    enter(first);
+    unclaimed_ = std::move(first);
   }
 
   [[noreturn]] void stopped(const Frame& f) const {
@@ -643,7 +662,8 @@ class Group {
   int size_ = 1;
   Generation generation_{};
   Step step_{};
-  bool joined_ = false;
+  bool joined_ = false, claimed_ = false;
+  std::optional<View> unclaimed_;  // of the generation that collectives before the session entered
   std::unique_ptr<std::atomic<bool>> cancelled_ = std::make_unique<std::atomic<bool>>(false);
   Bytes records_;
   std::deque<Frame> control_;             // what the coordinator said and nobody took yet

@@ -93,6 +93,7 @@ class Address {
   [[nodiscard]] std::string text() const { return host() + ":" + std::to_string(port()); }
   //! 0.0.0.0: every interface, and nothing to connect to.
   [[nodiscard]] bool any() const { return in_.sin_addr.s_addr == htonl(INADDR_ANY); }
+  [[nodiscard]] bool loopback() const { return ntohl(in_.sin_addr.s_addr) >> 24 == 127; }
   [[nodiscard]] const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&in_); }
 
  private:
@@ -111,9 +112,9 @@ inline void no_delay(const Descriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-//! Buffers of 1 MiB, as far as the system allows. On one machine they are what is on its way, and
-//! beyond the caches it travels at half the speed, which is where the system's own tuning goes.
-//! For a listener: before listening, and its connections inherit them.
+//! For payloads within one machine: buffers of 1 MiB, as far as the system allows. They hold what
+//! is on its way, and beyond the caches it travels at half the speed, which is where the system's
+//! own tuning goes. A listener's connections inherit them.
 inline void bulk_buffers(const Descriptor& socket) {
   int size = 1 << 20;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
@@ -124,7 +125,7 @@ inline void bulk_buffers(const Descriptor& socket) {
 //! words. Throws CommError naming the address.
 inline Descriptor listen_at(const Address& at, bool bulk = false) {
   Descriptor s = new_socket();
-  if (bulk) bulk_buffers(s);
+  if (bulk && at.loopback()) bulk_buffers(s);
   int on = 1;  // a port whose last owner just ended can be had again; one in use cannot
   ::setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(s.get(), at.raw(), sizeof(sockaddr_in)) != 0 || ::listen(s.get(), SOMAXCONN) != 0) {
@@ -141,7 +142,7 @@ inline Descriptor listen_at(const Address& at, bool bulk = false) {
 inline Descriptor start_connect(const Address& to, int& error, bool bulk = false) {
   Descriptor s = new_socket();
   no_delay(s);
-  if (bulk) bulk_buffers(s);
+  if (bulk && to.loopback()) bulk_buffers(s);
   error = ::connect(s.get(), to.raw(), sizeof(sockaddr_in)) == 0 ? 0 : errno;
   if (error == EINPROGRESS) error = 0;
   return s;

@@ -68,6 +68,9 @@ class TcpLink {
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] Time now() const { return clock_.now(); }
 
+  //! Throws CommError when the launcher is lost or this worker's lease ran out.
+  void check() { lifeline_.check(); }
+
   void enter(Generation generation, int rank, std::span<const Peer> peers) {
     lifeline_.check();
     generation_ = generation;

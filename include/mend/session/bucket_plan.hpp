@@ -62,13 +62,16 @@ class BucketPlan {
   [[nodiscard]] std::size_t size() const { return buckets_.size(); }
   [[nodiscard]] const Bucket& operator[](std::size_t i) const { return buckets_[i]; }
 
-  //! The bucket of a tensor, or size() when it is in none. Throws StateError for an unknown name.
-  [[nodiscard]] std::size_t find(std::string_view name) const {
+  //! The entry of a tensor, or of the one that it is tied to. Throws StateError for an unknown name.
+  [[nodiscard]] std::size_t entry(std::string_view name) const {
     const TrainState::Entry* e = state_.find(name);
     if (e != nullptr && !e->tied_to.empty()) e = state_.find(e->tied_to);
     if (e == nullptr || e->kind != TrainState::Kind::tensor)
       throw StateError{"ready(\"" + std::string{name} + "\"): no tensor of that name was added"};
-    auto index = static_cast<std::size_t>(e - state_.entries().data());
+    return static_cast<std::size_t>(e - state_.entries().data());
+  }
+  //! The bucket of an entry, or size() when it is in none.
+  [[nodiscard]] std::size_t find(std::size_t index) const {
     for (std::size_t b = 0; b < buckets_.size(); ++b)
       if (std::ranges::find(buckets_[b].entries, index) != buckets_[b].entries.end()) return b;
     return buckets_.size();

@@ -26,12 +26,16 @@ class HelperThread {
   }
 
   void run(std::function<void()> job) {
+    if (!thread_.joinable()) thread_ = std::thread{[this] { work(); }};
     {
       std::lock_guard lock{mutex_};
       jobs_.push_back(std::move(job));
     }
     changed_.notify_all();
-    if (!thread_.joinable()) thread_ = std::thread{[this] { work(); }};
+  }
+  [[nodiscard]] bool idle() {
+    std::lock_guard lock{mutex_};
+    return jobs_.empty() && !busy_;
   }
   //! Blocks until all jobs are done.
   void wait() {

@@ -131,6 +131,8 @@ class Session {
   static_assert(!(overlapped && skips),
                 "overlapped updates begin before the last gradient is known: ClipNorm and SkipNonFinite "
                 "need all of them first; leave the undo policy out");
+  static_assert(!(clips && own_update),
+                "ClipNorm scales the gradients inside a rule; an OwnUpdate clips its own");
   static_assert(!(overlapped && own_update),
                 "an undo policy needs a rule: mend cannot undo what OwnUpdate does");
   static_assert(own_reduction || comm::CanAllReduce<Comm>,
@@ -147,6 +149,7 @@ class Session {
     reduced_.assign(plan_.size() + 1, false);
     updated_.assign(plan_.size(), false);
     ready_.assign(plan_.size(), 0);
+    released_.assign(state_.entries().size(), false);
     std::size_t bytes = 0;
     if constexpr (overlapped)
       for (std::size_t b = 0; b < plan_.size(); ++b)
@@ -159,7 +162,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session() {
-    if (std::uncaught_exceptions() > exceptions_) leave("an exception left the training loop");
+    if (std::uncaught_exceptions() > exceptions_)
+      leave("an exception left the training loop");
+    else if (!helper_.idle())
+      leave("the training loop was left with gradients on their way");
   }
 
   [[nodiscard]] int rank() const { return comm_.rank(); }
@@ -170,14 +176,21 @@ class Session {
   //! Runs steps up to `last` (absolute; a restored run begins where it stood). step_fn(Step) fills
   //! the gradients and returns nothing or this rank's loss; it is called again for a step that a
   //! failure cut short. after(const Committed&) runs once per committed step, with the new
-  //! parameters; what it changes must be Replicated.
+  //! parameters, sometimes in the middle of a recovery: what it changes must be Replicated, and it
+  //! takes part in no collective. Neither may last longer than the communicator's timeout. A worker
+  //! whose train() threw is replaced: it is expected to end, and is ended after a lease.
   template <class F, class A = void (*)(const Committed&)>
   void train(Step last, F&& step_fn, A&& after = [](const Committed&) {}) {
     using Result = std::invoke_result_t<F&, Step>;
     static_assert(std::is_void_v<Result> || std::floating_point<Result>,
                   "the step function returns nothing or this rank's loss (float or double)");
+    struct Listener {
+      ~Listener() { call = {}; }
+      std::function<void(const Committed&)>& call;
+    } listener{after_};
     after_ = [&after](const Committed& done) { after(done); };
     if (finished_) stopping_ = stop_requested_ = false;  // a stop ends one train(), not the next
+    ++trains_;
     try {
       begin(last);
       while (std::optional<Step> step = open(last)) {
@@ -186,13 +199,11 @@ class Session {
         settle(loss);
       }
     } catch (const RunStopped&) {
-      after_ = {};
       throw;
     } catch (const std::exception& e) {
       leave(e.what());
       throw;
     }
-    after_ = {};
   }
 
   //! For a trainer that keeps its loop: `while (auto step = session.next(500)) { ... }`. Commits the
@@ -207,13 +218,18 @@ class Session {
     return step;
   }
 
-  //! The gradient of this tensor is final: its bucket may travel while the lambda goes on. Call it in
-  //! the same order on all ranks.
+  //! The gradient of this tensor is final: its bucket may travel while the lambda goes on. Call it
+  //! once per step, in the same order on all ranks.
   void ready(std::string_view name) {
     static_assert(!own_reduction, "ready() is for gradients that mend reduces; OwnReduction does it itself");
     if (!pending_) throw StateError{"ready() belongs into the step function"};
-    std::size_t b = plan_.find(name);
-    if (b == plan_.size() || reduced_[b] || interrupted_ || checking_purity()) return;
+    std::size_t entry = plan_.entry(name), b = plan_.find(entry);
+    if (released_[entry])
+      throw StateError{"ready(\"" + std::string{name} + "\") was called twice in one step; call it "
+                       "once, when the gradient is final",
+                       {.rank = Rank{comm_.rank()}, .step = step_}};
+    released_[entry] = true;
+    if (b == plan_.size() || interrupted_ || checking_purity()) return;
     if (++ready_[b] < plan_[b].entries.size()) return;
     if (concurrent()) {
       helper_.run([this, b] { reduce_early(b); });
@@ -276,7 +292,12 @@ class Session {
     Timed(const Timed&) = delete;
     Timed& operator=(const Timed&) = delete;
     ~Timed() {
-      if constexpr (traced) session_.record(kind_, begin_, session_.now() - begin_, bytes);
+      if constexpr (traced) {
+        try {
+          session_.record(kind_, begin_, session_.now() - begin_, bytes);
+        } catch (...) {  // an event less is no reason to end
+        }
+      }
     }
     ByteCount bytes{};
 
@@ -329,6 +350,11 @@ class Session {
   // ---- the life of a step -----------------------------------------------------------------------
 
   void begin(Step last) {
+    if (!begun_) {  // a load may have come between the constructor and now
+      step_ = Step{state_.step};
+      applied_ = state_.applied;
+      refresh_copies();
+    }
     if (finished_ && !managed() && step_ < last) finished_ = false;
     if (!managed()) {
       if constexpr (own_reduction)
@@ -338,6 +364,7 @@ class Session {
     }
     if constexpr (elastic) {
       if (!begun_) {
+        comm_.claim();
         has_state_ = !comm_.membership().replacement;
         recover();
         begun_ = true;
@@ -351,6 +378,8 @@ class Session {
   //! The step to compute: a new one, or the one that was cut short.
   std::optional<Step> open(Step last) {
     if (!pending_) {
+      if (trains_ > 0 && trains_ <= trains_passed_) return {};  // what came after it is already under way
+      if (step_ > last && trains_passed_ > 0) return {};
       if (step_ >= last || stopping_) {
         finish();
         if (step_ >= last || stopping_) return {};
@@ -359,11 +388,18 @@ class Session {
       image_.take();
       repeated_ = false;
       pending_ = true;
+    } else if (!managed()) {  // an exception ended it early, and the trainer goes on
+      if (updating_)
+        throw StateError{"an exception left step " + std::to_string(step_.value()) +
+                         " half updated; load a saved state and begin a new session"};
+      take_back();
     }
     std::fill(reduced_.begin(), reduced_.end(), false);
     std::fill(updated_.begin(), updated_.end(), false);
     std::fill(ready_.begin(), ready_.end(), 0);
-    coefficients_fixed_ = decided_ = interrupted_ = false;
+    std::fill(released_.begin(), released_.end(), false);
+    coefficients_fixed_ = decided_ = interrupted_ = updating_ = own_updated_ = false;
+    early_failure_ = nullptr;
     scale_ = 1;
     skip_ = false;
     norm_ = 0;
@@ -387,21 +423,28 @@ class Session {
       return loss;
     }
   }
-  //! With OwnReduction the lambda throws when the trainer's own reduction fails: the step is repeated,
-  //! unless it fails twice in a row.
+  //! What the lambda throws may be the first sign of a lost member: from a collective of the user's
+  //! own, or, with OwnReduction, from the trainer's reduction. settle() then recovers and the step is
+  //! repeated; a reduction that keeps failing reaches the caller.
   template <class F>
   void guarded(F&& f) {
-    if constexpr (!own_reduction) {
+    constexpr int tries = 3;
+    try {
       f();
-    } else {
-      try {
-        f();
-        own_failures_ = 0;
-      } catch (const std::exception&) {
-        if (!managed() || ++own_failures_ > 3) throw;
-        interrupted_ = true;
-      }
+      own_failures_ = 0;
+    } catch (const comm::Interrupted&) {
+      put_off();
+    } catch (const comm::PeerLost&) {
+      put_off();
+    } catch (const std::exception&) {
+      if (!own_reduction || !managed() || ++own_failures_ > tries) throw;
+      interrupted_ = true;
     }
+  }
+  void put_off() {
+    if (!managed()) throw;
+    early_failure_ = std::current_exception();
+    interrupted_ = true;
   }
 
   [[nodiscard]] bool checking_purity() const {
@@ -416,6 +459,7 @@ class Session {
       if (!checking_purity() || interrupted_) return;
       std::vector<Hash128> first = impressions();
       std::fill(ready_.begin(), ready_.end(), 0);
+      std::fill(released_.begin(), released_.end(), false);
       image_.restore();
       call(step_fn, step);
       std::vector<Hash128> second = impressions();
@@ -533,7 +577,7 @@ class Session {
     reached("bucket", static_cast<int>(b));
   }
   [[nodiscard]] bool all_reduced() const {
-    return pending_ && std::ranges::all_of(reduced_, [](bool r) { return r; });
+    return pending_ && std::ranges::all_of(reduced_, [](char r) { return r != 0; });
   }
 
   //! Carries what every rank must know to commit: in rank order loss and wish to stop.
@@ -632,11 +676,11 @@ class Session {
     Timed timed{*this, trace::EventKind::update};
     decide();
     if (skip_) return;
+    updating_ = !overlapped;
     if constexpr (own_update) {
+      if (std::exchange(own_updated_, true)) return;
       update_(step_);
-      for (const TrainState::Entry& e : state_.entries())
-        for (const TrainState::Copy& c : e.copies)
-          kernel::from_float(c.dtype, reinterpret_cast<const float*>(e.value), c.data, e.count);
+      refresh_copies();
     } else {
       for (std::size_t b = 0; b < plan_.size(); ++b)
         if (!updated_[b]) update(b);
@@ -667,8 +711,19 @@ class Session {
     pending_ = false;
     committed_ = done;
     record(trace::EventKind::commit, now(), {});
+    tell_progress();
+    if constexpr (elastic) comm_.check_lease();  // who was given up must not act as if it had committed
     if (after_) after_(done);
     reached("committed");
+  }
+
+  //! A sign that work goes on, a few times a second.
+  void tell_progress() {
+    if constexpr (elastic) {
+      if (!managed() || comm_.now() - told_ < std::chrono::milliseconds{200}) return;
+      told_ = comm_.now();
+      comm_.tell(Kind::progress, step_);
+    }
   }
 
   //! All steps are done: nobody leaves before everybody is.
@@ -689,6 +744,7 @@ class Session {
             comm_.keep(std::move(f));
           } else if (comm_.is(f, Kind::bye)) {
             finished_ = true;
+            ++trains_finished_;
             return;
           } else {
             interrupt(std::move(f));
@@ -733,21 +789,21 @@ class Session {
     }
     transfer_.forget_requests();
     whole_ = false;
+    copies_in_.assign(view_.peers.size(), {-1, {}});
     comm_.enter(view_);
     comm_.at(step_);
     reached("view");
     comm::Report report;
     report.has_state = has_state_;
     report.all_reduced = all_reduced();
-    report.keeps_buckets = keeps_buckets_;
     report.copies = copies_.list();
     report.copies_wanted = copies_.wanted();
     if (!schema_told_) report.schema = schema();
-    schema_told_ = true;
     comm_.tell(Kind::report, step_, comm::encode(report));
     reached("report");
 
     Frame plan_frame = wait_control(Kind::plan);
+    schema_told_ = true;
     comm::Plan plan = comm::decode_plan(plan_frame.payload.view());
     Step target{plan_frame.header.step};
     reached("plan");
@@ -759,40 +815,48 @@ class Session {
       wait_control(Kind::feed);
       reached("feed");
       fetch_all(plan, target);
-      announce(target);
+      hash_state();
     } else {
       if (has_state_ && !plan.restore) become(target, plan);
-      announce(step_);
+      hash_state();
+      announce();
       wait_control(Kind::feed);
     }
+    post_copies(step_);  // to the new partners, before Go: a rank has a copy whenever it may die
+    while (missing_copy(step_) >= 0) serve(wait_frame());
+    reached("copies");
+    announce();
     wait_control(Kind::go);
     has_state_ = true;
-    whole_ = keeps_buckets_ = false;
+    whole_ = false;
     reached("go");
     comm_.at(step_);
     if constexpr (own_reduction) policy<OwnReduction>().rebuild(comm_.rank(), comm_.size());
-    exchange_copies(step_);
     std::vector<Incarnation> members;
     for (const Peer& p : view_.peers) members.push_back(p.heir_of);
     copies_.keep_only(members);
   }
 
+  //! Back to the start of the step.
+  void take_back() {
+    if constexpr (overlapped) {
+      for (std::size_t b = 0; b < plan_.size(); ++b)
+        if (updated_[b]) {
+          (void)undo_.restore(b);
+          for (std::size_t i : plan_[b].entries) updater_.refresh(state_.entries()[i]);
+        }
+      undo_.drop();
+    }
+    reached("undo");
+    image_.restore();
+    copies_.taken_back(step_.value());
+    repeated_ = true;
+  }
   //! A survivor: back to the start of the step, or on to its end.
   void become(Step target, const comm::Plan& plan) {
     if (target == step_) {
       if (!pending_) return;
-      if constexpr (overlapped) {
-        for (std::size_t b = 0; b < plan_.size(); ++b)
-          if (updated_[b]) {
-            (void)undo_.restore(b);
-            for (std::size_t i : plan_[b].entries) updater_.refresh(state_.entries()[i]);
-          }
-        undo_.drop();
-      }
-      reached("undo");
-      image_.restore();
-      copies_.taken_back(step_.value());
-      repeated_ = true;
+      take_back();
       return;
     }
     if (!pending_ || target != step_.next())
@@ -802,7 +866,7 @@ class Session {
     fetch_missing_buckets(target, plan);
     reached("roll_forward");
     update_rest();
-    keeps_buckets_ = true;  // others may still miss some; they live until Go
+    serve_buckets(plan);
     commit();
     comm_.at(step_);
   }
@@ -828,6 +892,19 @@ class Session {
     std::vector<bool> have;
     transfer_.fetch(comm_, target.value(), pieces, have, [this](Frame f) { serve(std::move(f)); });
     for (std::size_t b : missing) bucket_reduced(b);
+    for (int holder : plan.bucket_holders) {
+      Header h = comm_.header(Kind::request);
+      h.step = target.value();
+      h.flags = static_cast<std::uint16_t>(StateTransfer::What::thanks);
+      comm_.post_copy(holder, h, {});
+    }
+  }
+  //! A holder of reduced buckets stays until all who miss some have them: commit calls `after`, which
+  //! may write gradients.
+  void serve_buckets(const comm::Plan& plan) {
+    if (std::ranges::find(plan.bucket_holders, comm_.rank()) == plan.bucket_holders.end()) return;
+    transfer_.serve_buckets(comm_);
+    while (transfer_.thanked() < plan.bucket_fetchers) serve(wait_frame());
   }
 
   //! A replacement: everything, from whole members; its per-rank state from its partner.
@@ -835,6 +912,7 @@ class Session {
     auto other = [this](Frame f) { serve(std::move(f)); };
     Timed timed{*this, trace::EventKind::transfer};
     touched_ = true;
+    transfer_.on_chunk = [this] { tell_progress(); };
     Bytes meta = transfer_.fetch_state(comm_, target.value(), plan.sources, other);
     for (const auto& [rank, holders] : plan.copy_holders) {
       if (rank != comm_.rank()) continue;
@@ -853,25 +931,27 @@ class Session {
     step_ = Step{r.get<std::int64_t>()};
     applied_ = r.get<std::int64_t>();
     stopping_ = r.get<bool>();
+    trains_passed_ = r.get<std::int64_t>();  // the others have left these behind
+    trains_finished_ = trains_passed_;
     state_.step = step_.value();
     state_.applied = applied_;
     pending_ = false;
-    for (const TrainState::Entry& e : state_.entries())
-      for (const TrainState::Copy& c : e.copies)
-        kernel::from_float(c.dtype, reinterpret_cast<const float*>(e.value), c.data, e.count);
+    refresh_copies();
     timed.bytes = ByteCount{transfer_.received()};
     reached("restored");
   }
 
-  //! Ready: this member is whole; from now on it serves.
-  void announce(Step version) {
+  void hash_state() {
     ByteWriter meta;
-    meta.put(step_.value()).put(applied_).put(stopping_);
-    std::vector<Hash128> hashes = transfer_.hash(std::move(meta).take());
-    whole_ = true;
-    comm_.tell(Kind::ready, version, std::as_bytes(std::span{hashes}));
-    reached("ready");
+    meta.put(step_.value()).put(applied_).put(stopping_).put(trains_finished_).put(view_.lineage);
+    hashes_ = transfer_.hash(std::move(meta).take());
+    whole_ = true;  // from now on it serves
     transfer_.serve_waiting(comm_);
+  }
+  //! Ready: this member is whole.
+  void announce() {
+    comm_.tell(Kind::ready, step_, std::as_bytes(std::span{hashes_}));
+    reached("ready");
   }
 
   Frame wait_frame() {
@@ -903,43 +983,53 @@ class Session {
     if (f.from == Frame::coordinator) return interrupt(std::move(f));
     if (f.header.kind == Header::broken)
       throw comm::PeerLost{"the connection with a peer broke", {.rank = Rank{f.from}}};
+    if (comm_.is(f, Kind::copy)) return take_copy(f);
     if (comm_.is(f, Kind::request)) return transfer_.take_request(comm_, std::move(f), whole_);
     if (comm_.is(f, Kind::chunk)) return;  // of a fetch that was interrupted
     comm_.keep(std::move(f));
   }
 
-  //! Per-rank state of `version` to the partners. Before the closing bucket, so that a step which is
-  //! reduced anywhere has all its copies.
+  //! Per-rank state of `version` to the partners, and theirs to this rank. In a step: before the
+  //! closing bucket, so that a step which is reduced anywhere has all its copies.
   void exchange_copies(Step version) {
     if constexpr (elastic) {
-      int n = comm_.size(), copies = std::min(copies_.wanted(), n - 1);
-      if (copies == 0) return;
-      constexpr std::size_t piece = std::size_t{1} << 20;
-      Bytes mine = copies_.encode();
-      for (int k = 1; k <= copies; ++k) {
-        int to = (comm_.rank() + k) % n;
-        Header h = comm_.header(Kind::copy);
-        h.step = version.value();
-        h.offset = mine.size();
-        for (std::size_t at = 0; at < mine.size() || at == 0; at += piece, ++h.part)
-          comm_.post_copy(to, h, ByteView{mine}.subspan(at, std::min(piece, mine.size() - at)));
-      }
-      for (int k = 1; k <= copies; ++k) {
-        int from = (comm_.rank() + n - k) % n;
-        Bytes copy;
-        do {
-          Frame f = comm_.expect([&](const Frame& x) {
-            return x.from == from && comm_.is(x, Kind::copy) && x.header.step == version.value();
-          }, from);
-          ByteView part = f.payload.view();
-          copy.insert(copy.end(), part.begin(), part.end());
-          if (copy.size() >= f.header.offset) break;
-        } while (true);
-        copies_.hold(view_.peers[static_cast<std::size_t>(from)].heir_of, version.value(), std::move(copy));
-      }
+      post_copies(version);
+      for (int from = -1; (from = missing_copy(version)) >= 0;)
+        take_copy(comm_.expect([&](const Frame& f) { return comm_.is(f, Kind::copy) && f.from == from; }, from));
       comm_.drain();
       reached("copies");
     }
+  }
+  [[nodiscard]] int partners() const { return std::min(copies_.wanted(), comm_.size() - 1); }
+  void post_copies(Step version) {
+    if (partners() == 0) return;
+    constexpr std::size_t piece = std::size_t{1} << 20;
+    Bytes mine = copies_.encode();
+    for (int k = 1; k <= partners(); ++k) {
+      Header h = comm_.header(Kind::copy);
+      h.step = version.value();
+      h.offset = mine.size();
+      for (std::size_t at = 0; at < mine.size() || at == 0; at += piece, ++h.part)
+        comm_.post_copy((comm_.rank() + k) % comm_.size(), h,
+                        ByteView{mine}.subspan(at, std::min(piece, mine.size() - at)));
+    }
+  }
+  //! A rank whose copy of `version` has not come in this generation; -1: all have.
+  [[nodiscard]] int missing_copy(Step version) const {
+    for (int k = 1; k <= partners(); ++k) {
+      int from = (comm_.rank() + comm_.size() - k) % comm_.size();
+      if (copies_in_[static_cast<std::size_t>(from)].first != version.value()) return from;
+    }
+    return -1;
+  }
+  void take_copy(const Frame& f) {
+    auto from = static_cast<std::size_t>(f.from);
+    ByteView part = f.payload.view();
+    auto& [version, bytes] = copies_in_[from];
+    bytes.insert(bytes.end(), part.begin(), part.end());
+    if (bytes.size() < f.header.offset) return;
+    version = f.header.step;
+    copies_.hold(view_.peers[from].incarnation, version, std::exchange(bytes, {}));
   }
 
   //! One line per entry: what all ranks must have registered alike.
@@ -973,7 +1063,6 @@ class Session {
               return policy<OwnReduction>().abort();
         } catch (...) {
           early_failure_ = std::current_exception();
-          policy<OwnReduction>().abort();
         }
       });
     }
@@ -986,6 +1075,11 @@ class Session {
     }
   }
 
+  void refresh_copies() {
+    for (const TrainState::Entry& e : state_.entries())
+      for (const TrainState::Copy& c : e.copies)
+        kernel::from_float(c.dtype, reinterpret_cast<const float*>(e.value), c.data, e.count);
+  }
   void poison_gradients() {
     for (const TrainState::Entry& e : state_.entries())
       if (e.gradient != nullptr) std::memset(e.gradient, 0xff, e.gradient_bytes());  // a NaN in every format
@@ -993,13 +1087,13 @@ class Session {
 
   //! Tells the group that this worker goes, so that it does not wait for the connection to break.
   void leave(std::string_view why) noexcept {
-    if (std::exchange(left_, true)) return;
+    if (!managed() || std::exchange(left_, true)) return;  // alone, it may go on
     try {
       if constexpr (elastic) comm_.cancel();
       watching_ = false;
       helper_.wait();
       if constexpr (elastic)
-        if (managed() && begun_ && !finished_) comm_.tell(Kind::failed, step_, std::as_bytes(std::span{why}));
+        if (begun_ && !finished_) comm_.tell(Kind::failed, step_, std::as_bytes(std::span{why}));
     } catch (...) {  // it goes anyway
     }
   }
@@ -1019,19 +1113,24 @@ class Session {
   Step step_;
   std::int64_t applied_;
   comm::View view_{};
-  std::vector<bool> reduced_, updated_;  // per bucket; reduced_ has the closing one too
+  std::vector<char> reduced_, updated_;  // per bucket; reduced_ has the closing one too
   std::vector<std::size_t> ready_;       // tensors released, per bucket
+  std::vector<bool> released_;           // per entry
   std::vector<std::uint64_t> closing_;
+  std::vector<std::pair<std::int64_t, Bytes>> copies_in_;  // per rank: the last whole version, and parts
+  std::vector<Hash128> hashes_;
+  std::int64_t trains_ = 0, trains_finished_ = 0, trains_passed_ = 0;  // calls of train()
+  Time told_{};
   std::function<void(const Committed&)> after_;
   std::optional<Committed> committed_;
   std::exception_ptr early_failure_;
-  std::atomic<bool> watching_ = false, interrupted_ = false;
+  std::atomic<bool> watching_ = false, interrupted_ = false, stop_requested_ = false;
   double norm_ = 0, scale_ = 1;
   int exceptions_ = std::uncaught_exceptions(), own_failures_ = 0, purity_checked_ = 0;
   bool begun_ = false, pending_ = false, returned_ = false, repeated_ = false, finished_ = false;
-  bool has_state_ = true, whole_ = false, stopping_ = false, stop_requested_ = false, schema_told_ = false;
+  bool has_state_ = true, whole_ = false, stopping_ = false, schema_told_ = false;
   bool coefficients_fixed_ = false, decided_ = false, skip_ = false, left_ = false, touched_ = false,
-       keeps_buckets_ = false;
+       updating_ = false, own_updated_ = false;
   int step_size_ = 1;    // ranks of the generation in which the step's lambda ran
   HelperThread helper_;  // last, so that its jobs end first
 };

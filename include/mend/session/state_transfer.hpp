@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,7 +28,7 @@ class StateTransfer {
   static constexpr std::size_t window = 2;
 
   //! What can be asked for. `index` is of the entry, the bucket, or (copy) unused.
-  enum class What : std::uint16_t { table, item, meta, bucket, copy };
+  enum class What : std::uint16_t { table, item, meta, bucket, copy, thanks };
 
   StateTransfer(const TrainState& state, const BucketPlan& buckets, const PartnerCopies& copies)
       : state_{state}, buckets_{buckets}, copies_{copies} {}
@@ -57,7 +58,9 @@ class StateTransfer {
   //! Answers a request, or keeps it until serve_waiting(). whole: hash() was called for `version`.
   template <class Comm>
   void take_request(Comm& comm, Frame&& f, bool whole) {
-    if (whole)
+    if (what_of(f) == What::thanks)
+      ++thanked_;
+    else if (whole || (serves_buckets_ && what_of(f) == What::bucket))
       answer(comm, f);
     else
       waiting_.push_back(std::move(f));
@@ -66,7 +69,21 @@ class StateTransfer {
   void serve_waiting(Comm& comm) {
     for (; !waiting_.empty(); waiting_.pop_front()) answer(comm, waiting_.front());
   }
-  void forget_requests() { waiting_.clear(); }
+  //! A holder of all reduced buckets answers for them even before it is whole itself.
+  template <class Comm>
+  void serve_buckets(Comm& comm) {
+    serves_buckets_ = true;
+    for (const Frame& f : waiting_)
+      if (what_of(f) == What::bucket) answer(comm, f);
+    std::erase_if(waiting_, [](const Frame& f) { return what_of(f) == What::bucket; });
+  }
+  //! How many members said that they have every bucket they missed.
+  [[nodiscard]] int thanked() const { return thanked_; }
+  void forget_requests() {
+    waiting_.clear();
+    serves_buckets_ = false;
+    thanked_ = 0;
+  }
 
   // ---- fetching ---------------------------------------------------------------------------------
 
@@ -140,6 +157,7 @@ class StateTransfer {
       --load[static_cast<std::size_t>(f.from)];
       --left;
       asked.erase(part);
+      if (on_chunk) on_chunk();
       comm.reached("fetched");
       ask();
     }
@@ -230,6 +248,8 @@ class StateTransfer {
   }
 
  private:
+  static What what_of(const Frame& f) { return static_cast<What>(f.header.flags); }
+
   [[nodiscard]] ByteView bytes(std::size_t entry) const {
     const TrainState::Entry& e = state_.entries()[entry];
     if (e.kind == TrainState::Kind::state) return blobs_[entry];
@@ -280,7 +300,7 @@ class StateTransfer {
     auto heir_of = r.get<Incarnation>();
     auto part = [&](ByteView whole) {
       if (f.header.offset > whole.size() || size > whole.size() - f.header.offset)
-        throw CommError{"rank " + std::to_string(f.from) + " asks for more than there is"};
+        return;  // a faulty peer is no reason to end; it times out
       send(comm, f, whole.subspan(f.header.offset, size));
     };
     switch (static_cast<What>(f.header.flags)) {
@@ -307,6 +327,7 @@ class StateTransfer {
       case What::copy:
         if (const Bytes* copy = copies_.find(heir_of, f.header.step)) part(*copy);
         break;
+      case What::thanks: break;
     }
     comm.reached("served");
   }
@@ -318,6 +339,8 @@ class StateTransfer {
   std::vector<Bytes> blobs_;
   std::vector<Hash128> hashes_;
   std::deque<Frame> waiting_;
+  bool serves_buckets_ = false;
+  int thanked_ = 0;
   std::int64_t partial_version_ = -1;
   std::vector<std::pair<std::uint64_t, Hash128>> partial_table_;
   std::vector<Bytes> partial_;
@@ -325,7 +348,8 @@ class StateTransfer {
   std::uint64_t received_ = 0;
 
  public:
-  ByteView closing{};  //!< the closing bucket's bytes, set by the session
+  ByteView closing{};                //!< the closing bucket's bytes, set by the session
+  std::function<void()> on_chunk{};  //!< called for each chunk that came
 };
 
 }  // namespace mend

@@ -97,8 +97,8 @@ class Updater {
     return spans;
   }
   [[nodiscard]] double learning_rate(Step applied) const {
-    if constexpr (requires { rule_.for_group("").lr(applied); })
-      return static_cast<double>(rule_.for_group("").lr(applied));
+    if constexpr (requires { rule_.for_group("default").lr(applied); })
+      return static_cast<double>(rule_.for_group("default").lr(applied));
     else if constexpr (requires { rule_.lr(applied); })
       return static_cast<double>(rule_.lr(applied));
     else if constexpr (requires { static_cast<double>(rule_.lr); })

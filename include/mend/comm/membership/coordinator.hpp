@@ -82,7 +82,7 @@ class Coordinator {
     std::string address{};
     bool joined = false, gone = false, killed = false, failed = false, left = false;
     int status = 0;
-    Time started{}, failed_at{};
+    Time started{}, failed_at{}, killed_at{};
     std::optional<Report> report{};
     Step reported{};
     std::optional<Bytes> ready{};
@@ -126,7 +126,7 @@ class Coordinator {
       return stop("rank " + std::to_string(m.rank) + ": " +
                   std::string{reinterpret_cast<const char*>(payload.data()), payload.size()});
     if (kind == Kind::failed) {
-      // Its process may need a moment to end; it gets the grace, then it is killed.
+      // Its process may need a moment to end; it gets as long as a lease, then it is killed.
       m.failed = true;
       m.failed_at = hub_.now();
       failure_ = "rank " + std::to_string(m.rank) + " threw at step " + std::to_string(h.step) + ": " +
@@ -140,6 +140,10 @@ class Coordinator {
           m.report = decode_report(payload);
           m.reported = Step{h.step};
         }
+        break;
+      case Kind::progress:
+        note_commit(Step{h.step});
+        phase_deadline_ = after(hub_.now(), phase_limit());
         break;
       case Kind::ready:
         m.ready = Bytes{payload.begin(), payload.end()};
@@ -182,18 +186,26 @@ class Coordinator {
     Time now = hub_.now();
     for (Member& m : members_) {
       if (m.gone || m.killed) continue;
-      bool silent = m.joined && now - hub_.last_heard(m.who) > options_.lease;
+      bool silent = m.joined && !m.bye && now - hub_.last_heard(m.who) > options_.lease;
       bool late = !m.joined && now - m.started > options_.timeout;
-      bool dragging = m.failed && now - m.failed_at > options_.grace;
+      bool dragging = m.failed && now - m.failed_at > options_.lease;
       if (silent || late || dragging) suspect(m);
     }
+    for (Member& m : members_)
+      if (m.dying() && now - m.killed_at > options_.timeout) {
+        m.gone = true;  // stuck in the kernel, say: nobody waits for it any longer
+        stop("rank " + std::to_string(m.rank) + " was killed and does not end");
+      }
     if (stopping_ && now > stop_deadline_) {
       stop_deadline_ = after(now, options_.lease);
       for (Member& m : members_)
         if (!m.gone && !m.killed) suspect(m);
     }
     if (now <= phase_deadline_) return;
-    phase_deadline_ = after(now, options_.timeout);
+    phase_deadline_ = after(now, phase_limit());
+    if (phase_ == Phase::Run && std::ranges::any_of(members_, [](const Member& m) { return !m.bye && !m.gone; }))
+      return stop("no step was committed within " + seconds(phase_limit()) + " after step " +
+                  std::to_string(committed_.value()) + ": a step function hangs, or --timeout is too short for it");
     for (Member& m : members_) {
       bool silent = (phase_ == Phase::Collect && !m.report) ||  // it hears us, but its lambda never ends
                     (phase_ == Phase::Plan && !m.ready && m.report->has_state) ||
@@ -204,6 +216,7 @@ class Coordinator {
 
   void suspect(Member& m) {
     m.killed = true;
+    m.killed_at = hub_.now();
     trace(trace::EventKind::death, "suspect", &m, "silent for too long: killed");
     hub_.kill(m.who);
   }
@@ -212,13 +225,16 @@ class Coordinator {
     Deadline d = never;
     for (const Member& m : members_) {
       if (m.gone || m.killed) continue;
+      if (m.joined && m.bye) continue;
       d = std::min(d, m.joined ? after(hub_.last_heard(m.who), options_.lease) : after(m.started, options_.timeout));
-      if (m.failed) d = std::min(d, after(m.failed_at, options_.grace));
+      if (m.failed) d = std::min(d, after(m.failed_at, options_.lease));
     }
     if (stopping_) d = std::min(d, stop_deadline_);
-    if (broken_ && std::ranges::none_of(members_, &Member::dying))
+    if (broken_ && !stopping_ && std::ranges::none_of(members_, &Member::dying))
       d = std::min(d, after(broken_->at, options_.grace));
-    if (phase_ != Phase::Run && phase_ != Phase::Gather) d = std::min(d, phase_deadline_);
+    if (phase_ != Phase::Gather) d = std::min(d, phase_deadline_);
+    for (const Member& m : members_)
+      if (m.dying()) d = std::min(d, after(m.killed_at, options_.timeout));
     return d == never ? d : d + std::chrono::milliseconds{1};
   }
 
@@ -237,6 +253,7 @@ class Coordinator {
       case Phase::Plan:
         if (all([](const Member& m) { return m.ready || !m.report->has_state; })) {
           phase(Phase::Feed);
+          for (Member& m : members_) m.ready.reset();  // each says so again once partners have its copies
           tell_all(Kind::feed);
           trace(trace::EventKind::recovery, "feed");
           advance();
@@ -339,6 +356,9 @@ class Coordinator {
   void open() {
     bool first = generation_.value() == 0;
     generation_ = generation_.next();
+    if (++generations_here_ > 4 * options_.poison)
+      return stop(std::to_string(generations_here_) + " generations without a commit after step " +
+                  std::to_string(committed_.value()) + ": workers cannot keep their connections with each other");
     phase(Phase::Collect);
     broken_.reset();
     View view;
@@ -374,10 +394,11 @@ class Coordinator {
           lost = lost || !holders_of_copies(m, *target, plan);
         } else if (m.reported == *target) {
           plan.sources.push_back(m.rank);
-          if (m.report->keeps_buckets) plan.bucket_holders.push_back(m.rank);
         } else if (m.report->all_reduced) {
           plan.sources.push_back(m.rank);
           plan.bucket_holders.push_back(m.rank);
+        } else {
+          ++plan.bucket_fetchers;
         }
       }
     }
@@ -507,7 +528,15 @@ class Coordinator {
     m.rank = rank;
     m.started = hub_.now();
     trace(trace::EventKind::replacement, initial ? "start" : "replacement", &m);
-    hub_.start(m.who, rank, ranks_, !initial);
+    try {
+      hub_.start(m.who, rank, ranks_, !initial);
+    } catch (const CommError& e) {
+      if (initial) throw;  // nothing runs yet: the caller learns why at once
+      m.gone = true;       // one restart that failed; the others go on
+      m.status = 1;
+      count_death(m);
+      last_death_ += std::string{" ("} + e.what() + ")";
+    }
   }
 
   Member* find(Incarnation who) {
@@ -520,10 +549,19 @@ class Coordinator {
   }
   void phase(Phase p) {
     phase_ = p;
-    phase_deadline_ = after(hub_.now(), options_.timeout);
+    phase_deadline_ = after(hub_.now(), phase_limit());
+  }
+  //! How long a phase may last without a sign of progress; a step may take a lambda and a recovery.
+  [[nodiscard]] Time phase_limit() const {
+    return phase_ == Phase::Run ? 2 * options_.timeout : options_.timeout;
+  }
+  static std::string seconds(Time t) {
+    return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(t).count()) + " s";
   }
   void note_commit(Step s) {
     if (s <= committed_) return;
+    generations_here_ = 0;
+    last_broken_.reset();
     committed_ = s;
     outcome_.step = s;
     deaths_here_ = 0;
@@ -573,7 +611,7 @@ class Coordinator {
   Time phase_deadline_ = never;
   Step target_{}, committed_{};
   bool restore_ = false;
-  int deaths_here_ = 0;
+  int deaths_here_ = 0, generations_here_ = 0;  // since the last commit
   std::optional<Broken> broken_;
   std::optional<std::pair<Incarnation, Incarnation>> last_broken_;
   std::optional<Step> bye_;

@@ -24,6 +24,7 @@ enum class Kind : std::uint16_t {
   broken_link,  //!< BrokenLink: my connection with rank header.tag failed, or it was silent too long
   failed,       //!< my lambda threw; payload its message
   again,        //!< another train() begins after Bye
+  progress,     //!< header.step steps are committed, or state still arrives; a few times a second
   refused,      //!< this run cannot go on with me; payload why
   // coordinator -> worker
   view = 32,  //!< View: a generation and its members; payload View
@@ -67,7 +68,6 @@ struct View {
 struct Report {
   bool has_state = false;    //!< it trained, or it is of the first generation
   bool all_reduced = false;  //!< every bucket of header.step is reduced
-  bool keeps_buckets = false;  //!< of the step before: it rolled forward and no Go came yet
   //! Partner copies of per-rank state that it holds: whose, and which versions (at most two).
   std::vector<std::pair<Incarnation, std::vector<std::int64_t>>> copies{};
   int copies_wanted = 0;        //!< how many partners its own per-rank state asks for
@@ -79,6 +79,7 @@ struct Plan {
   bool restore = false;              //!< nobody has state: take the next rung
   std::vector<int> sources{};        //!< ranks that hold, or can reach, the target by themselves
   std::vector<int> bucket_holders{}; //!< ranks that have every reduced bucket of target - 1
+  int bucket_fetchers = 0;           //!< how many survivors miss some of them
   //! For each rank without state: ranks that hold its per-rank state of the target version.
   std::vector<std::pair<int, std::vector<int>>> copy_holders{};
 };
@@ -136,7 +137,7 @@ inline View decode_view(ByteView bytes) {
 
 inline Bytes encode(const Report& m) {
   ByteWriter w;
-  w.put(m.has_state).put(m.all_reduced).put(m.keeps_buckets).put(m.copies_wanted);
+  w.put(m.has_state).put(m.all_reduced).put(m.copies_wanted);
   w.put(static_cast<std::uint32_t>(m.copies.size()));
   for (const auto& [whose, versions] : m.copies) {
     w.put(whose);
@@ -150,7 +151,6 @@ inline Report decode_report(ByteView bytes) {
   Report m;
   m.has_state = r.get<bool>();
   m.all_reduced = r.get<bool>();
-  m.keeps_buckets = r.get<bool>();
   m.copies_wanted = r.get<int>();
   auto n = r.get<std::uint32_t>();
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -166,6 +166,7 @@ inline Bytes encode(const Plan& m) {
   w.put(m.restore);
   detail::put_list(w, m.sources);
   detail::put_list(w, m.bucket_holders);
+  w.put(m.bucket_fetchers);
   w.put(static_cast<std::uint32_t>(m.copy_holders.size()));
   for (const auto& [rank, holders] : m.copy_holders) {
     w.put(rank);
@@ -179,6 +180,7 @@ inline Plan decode_plan(ByteView bytes) {
   m.restore = r.get<bool>();
   m.sources = detail::get_list<int>(r);
   m.bucket_holders = detail::get_list<int>(r);
+  m.bucket_fetchers = r.get<int>();
   auto n = r.get<std::uint32_t>();
   for (std::uint32_t i = 0; i < n; ++i) {
     auto rank = r.get<int>();

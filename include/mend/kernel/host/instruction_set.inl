@@ -217,8 +217,8 @@ struct MEND_SET {
   // odd (the last bit set where anything was lost), after which rounding to float is rounding once.
   static Pack<float> fused_in_double(const Pack<float>& a, const Pack<float>& b,
                                      const Pack<float>& c) {
-    using Doubles = typename VectorOf<double, 2 * MEND_SET_BYTES>::Type;
-    using Integers = typename VectorOf<std::int64_t, 2 * MEND_SET_BYTES>::Type;
+    using Doubles = typename VectorOf<double, sizeof(double) * width<float>>::Type;
+    using Integers = typename VectorOf<std::int64_t, sizeof(double) * width<float>>::Type;
     const auto addend = __builtin_convertvector(vector(c), Doubles);
     auto product =
         __builtin_convertvector(vector(a), Doubles) * __builtin_convertvector(vector(b), Doubles);

@@ -9,8 +9,7 @@
 #include "mend/kernel/host/lanes.hpp"
 
 #if FLT_EVAL_METHOD == 1 || FLT_EVAL_METHOD == 2
-#error \
-    "mend needs arithmetic in the type that is written: compile for SSE2 (-mfpmath=sse), not for x87"
+#error "mend needs arithmetic in the type that is written: compile for SSE2 (-mfpmath=sse)"
 #endif
 
 namespace mend::kernel {
