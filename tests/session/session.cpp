@@ -24,7 +24,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -1014,33 +1013,39 @@ TEST_CASE("its words are the reason when it throws for everybody who takes its p
 // ---- a second train() ---------------------------------------------------------------------------
 
 TEST_CASE("a worker that dies in a second train() is replaced, with the same bits") {
-  std::mutex mutex;
-  std::vector<Hash128> hashes;
-  for (int dies_at : {-1, 4, 5, 7})  // 5: the first step of the second train
-    on_ranks(
-        3,
-        [&](ThreadComm& comm) {
-          Model m;
-          Session session{m.state, Adam{}, comm, ReplicaRecovery{}};
-          auto step = [&](Step s) {
-            if (s == Step{dies_at} && comm.rank() == 1 && !comm.membership().replacement)
-              throw comm::Killed{};
-            return m.forward_backward(s, comm.rank());
-          };
-          session.train(5, step);
-          session.train(9, step);
-          CHECK(session.step() == Step{9});
-          std::lock_guard lock{mutex};
-          hashes.push_back(m.hash());
-        },
-        [&](const comm::Outcome& o) {
-          CAPTURE(dies_at);
-          CHECK(o.finished);
-          CHECK(o.reason == "");
-          CHECK(o.restarts == (dies_at < 0 ? 0 : 1));
-          CHECK(hashes.size() == 3);
-        });
-  (void)hashes;
+  // The first train() ends at its last step, or where it was asked to stop; 5 is the first step of
+  // the second one.
+  for (int last : {5, 100})
+    for (int dies_at : {-1, 4, 5, 7}) {
+      std::mutex mutex;
+      std::vector<Hash128> hashes;
+      on_ranks(
+          3,
+          [&](ThreadComm& comm) {
+            Model m;
+            Session session{m.state, Adam{}, comm, ReplicaRecovery{}};
+            auto step = [&](Step s) {
+              if (s == Step{dies_at} && comm.rank() == 1 && !comm.membership().replacement)
+                throw comm::Killed{};
+              if (s == Step{4} && last == 100) session.request_stop();
+              return m.forward_backward(s, comm.rank());
+            };
+            session.train(last, step);
+            session.train(9, step);
+            CHECK(session.step() == Step{9});
+            std::lock_guard lock{mutex};
+            hashes.push_back(m.hash());
+          },
+          [&](const comm::Outcome& o) {
+            CAPTURE(last);
+            CAPTURE(dies_at);
+            CHECK(o.finished);
+            CHECK(o.reason == "");
+            CHECK(o.restarts == (dies_at < 0 ? 0 : 1));
+          });
+      CHECK(hashes.size() == 6);
+      for (const Hash128& h : hashes) CHECK(h == hashes[0]);
+    }
 }
 
 // ---- state --------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
 
 namespace mend {
 
-//! What a policy is about; a session takes several of recovery, at most one of undo, reduction and clip.
+//! What a policy is about; a session takes several of recovery, at most one of undo, reduction and
+//! clip.
 namespace kind {
 struct recovery {};   //!< where lost state comes from
 struct reduction {};  //!< how gradients of the ranks become one

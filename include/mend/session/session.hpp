@@ -1029,7 +1029,7 @@ class Session {
     bytes.insert(bytes.end(), part.begin(), part.end());
     if (bytes.size() < f.header.offset) return;
     version = f.header.step;
-    copies_.hold(view_.peers[from].incarnation, version, std::exchange(bytes, {}));
+    copies_.hold(view_.peers[from].heir_of, version, std::exchange(bytes, {}));
   }
 
   //! One line per entry: what all ranks must have registered alike.

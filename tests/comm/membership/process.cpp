@@ -147,6 +147,27 @@ TEST_CASE("no process outlives its object, stopped or not, nor what it started")
   CHECK(open_descriptors() == before);
 }
 
+TEST_CASE("a signal reaches the process once, and its group") {
+  Process p = shell(
+      "trap 'echo got' USR1; sh -c 'trap \"echo too; exit\" USR1; echo up; while :; do sleep 0.02; "
+      "done' & "
+      "wait; wait; exit 6");
+  std::string text;
+  auto said = [&](std::string_view what) {
+    char buffer[100];
+    ssize_t n = ::read(p.output().get(), buffer, sizeof buffer);
+    if (n > 0) text.append(buffer, static_cast<std::size_t>(n));
+    return text.find(what) != std::string::npos;
+  };
+  REQUIRE(eventually([&] { return said("up\n"); }));
+  p.signal(SIGUSR1);
+  CHECK(status(p) == 6);
+  text += all(p.output());
+  CHECK(text.find("too\n") != std::string::npos);
+  CHECK(text.find("got\n") != std::string::npos);
+  CHECK(text.find("got\n") == text.rfind("got\n"));
+}
+
 TEST_CASE("what a process leaves behind in its group ends with it") {
   Process p = shell("sleep 100 & exit 4");
   CHECK(status(p) == 4);

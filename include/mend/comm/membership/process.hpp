@@ -84,11 +84,13 @@ class Process {
   [[nodiscard]] Descriptor& output() { return output_; }
   [[nodiscard]] Descriptor& errors() { return errors_; }
 
-  //! To the process and to all that it started in its group. SIGKILL ends a stopped process too.
+  //! To the process and to all that it started in its group, once each. SIGKILL ends a stopped one
+  //! too.
   void signal(int number) {
     if (pid_ < 0) return;
-    ::syscall(SYS_pidfd_send_signal, handle_.get(), number, nullptr, 0);
-    ::kill(-pid_, number);  // not reaped yet, so nobody else has this number
+    bool sent = ::kill(-pid_, number) == 0;  // not reaped yet, so nobody else has this number
+    if (!sent || number == SIGKILL)          // it may have left its group
+      ::syscall(SYS_pidfd_send_signal, handle_.get(), number, nullptr, 0);
   }
   //! nullopt while it runs; else 0 success, n exit status n, -n signal n. Kills what it left behind
   //! in its group.
