@@ -14,8 +14,10 @@
 #include "mend/core/train_state.hpp"
 #include "mend/kernel/host/apply.hpp"
 #include "mend/kernel/host/reduce.hpp"
+#include "mend/kernel/host/rounding.hpp"
 #include "mend/kernel/host/workers.hpp"
 #include "mend/optim/check_options.hpp"
+#include "mend/optim/learning_rate.hpp"
 #include "mend/optim/rule.hpp"
 #include "mend/optim/undo/record.hpp"
 #include "mend/session/bucket_plan.hpp"
@@ -32,6 +34,7 @@ class Updater {
   Updater(TrainState& state, R rule, int threads)
       : state_{state}, rule_{std::move(rule)}, workers_{threads} {
     check_options(rule_);
+    (void)kernel::best_simd();  // a MEND_SIMD that makes no sense is found here
     std::size_t count = state.entries().size();
     std::size_t bytes = 0;
     for (const TrainState::Entry& e : state.entries())
@@ -59,6 +62,7 @@ class Updater {
 
   //! Fixes the coefficients of one update. applied: how many were made before.
   void begin(Step applied) {
+    kernel::StandardRounding rounding;  // the coefficients do not depend on the trainer's mode
     coefficients_.clear();
     for (const std::string& group : groups_) {
       if constexpr (requires { rule_.for_group(group); })
@@ -97,14 +101,10 @@ class Updater {
     return spans;
   }
   [[nodiscard]] double learning_rate(Step applied) const {
-    if constexpr (requires { rule_.for_group("default").lr(applied); })
-      return static_cast<double>(rule_.for_group("default").lr(applied));
-    else if constexpr (requires { rule_.lr(applied); })
-      return static_cast<double>(rule_.lr(applied));
-    else if constexpr (requires { static_cast<double>(rule_.lr); })
-      return static_cast<double>(rule_.lr);
+    if constexpr (requires { rule_.for_group("default"); })
+      return learning_rate_of(rule_.for_group("default"), applied);
     else
-      return 0;
+      return learning_rate_of(rule_, applied);
   }
 
  private:

@@ -52,7 +52,6 @@ Report report() {
   Report r;
   r.has_state = true;
   r.all_reduced = false;
-  r.keeps_buckets = true;
   r.copies = {{4, {9, 10}}, {5, {}}, {6, {std::numeric_limits<std::int64_t>::max()}}};
   r.copies_wanted = 2;
   r.schema = "tensor 'w' F32 [3,]\nslot 'w.m' F32 [3,]\n";
@@ -63,6 +62,7 @@ Plan plan() {
   p.restore = true;
   p.sources = {0, 2, 3};
   p.bucket_holders = {2};
+  p.bucket_fetchers = 4;
   p.copy_holders = {{1, {0, 2}}, {3, {}}};
   return p;
 }
@@ -97,7 +97,6 @@ TEST_CASE("a Report comes back as it was") {
     Report back = decode_report(encode(m));
     CHECK(back.has_state == m.has_state);
     CHECK(back.all_reduced == m.all_reduced);
-    CHECK(back.keeps_buckets == m.keeps_buckets);
     CHECK(back.copies == m.copies);
     CHECK(back.copies_wanted == m.copies_wanted);
     CHECK(back.schema == m.schema);
@@ -110,6 +109,7 @@ TEST_CASE("a Plan comes back as it was") {
     CHECK(back.restore == m.restore);
     CHECK(back.sources == m.sources);
     CHECK(back.bucket_holders == m.bucket_holders);
+    CHECK(back.bucket_fetchers == m.bucket_fetchers);
     CHECK(back.copy_holders == m.copy_holders);
   }
 }

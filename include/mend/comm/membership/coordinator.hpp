@@ -206,10 +206,14 @@ class Coordinator {
     if (phase_ == Phase::Run && std::ranges::any_of(members_, [](const Member& m) { return !m.bye && !m.gone; }))
       return stop("no step was committed within " + seconds(phase_limit()) + " after step " +
                   std::to_string(committed_.value()) + ": a step function hangs, or --timeout is too short for it");
+    // Survivors wait for copies of the new members' state: those go first.
+    bool starved = phase_ == Phase::Feed && std::ranges::any_of(members_, [](const Member& m) {
+      return !m.ready && !m.report->has_state;
+    });
     for (Member& m : members_) {
       bool silent = (phase_ == Phase::Collect && !m.report) ||  // it hears us, but its lambda never ends
                     (phase_ == Phase::Plan && !m.ready && m.report->has_state) ||
-                    (phase_ == Phase::Feed && !m.ready);
+                    (phase_ == Phase::Feed && !m.ready && !(starved && m.report->has_state));
       if (silent && !m.gone && !m.killed) suspect(m);
     }
   }
@@ -322,14 +326,16 @@ class Coordinator {
       return true;
     }
     for (Member* m : dead) {
-      if (outcome_.restarts < options_.max_restarts) {
+      int rank = m->rank;
+      Incarnation heir_of = m->heir_of;
+      while (m->gone && outcome_.restarts < options_.max_restarts) {
         ++outcome_.restarts;
-        int rank = m->rank;
-        Incarnation heir_of = m->heir_of;
         *m = Member{};
         start_member(*m, rank, generation_.value() == 0);
         if (generation_.value() > 0) m->heir_of = heir_of;
-      } else if (options_.shrink && std::ranges::any_of(members_, [](const Member& x) { return !x.gone; })) {
+      }
+      if (!m->gone) continue;
+      if (options_.shrink && std::ranges::any_of(members_, [](const Member& x) { return !x.gone; })) {
         continue;
       } else {
         stop("no replacement is left (--max-restarts " + std::to_string(options_.max_restarts) + "). " +
