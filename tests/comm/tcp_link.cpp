@@ -374,7 +374,9 @@ TEST_CASE("strangers are dropped, counted and harmless") {
   add("no member", [](wire::Hello& h) { h.from = 77; });
   add("no member", [](wire::Hello& h) { h.from = 2; });  // this very worker
   std::size_t expected = 0;
-  for (const auto& [hello, why] : wrong) {
+  for (const auto& w : wrong) {
+    const wire::Hello& hello = w.first;
+    const std::string& why = w.second;
     CAPTURE(why);
     open.push_back(knock(c[1], greeting(hello, {.header = {.kind = data, .generation = 2}})));
     CHECK(!c.next(1, 20ms));

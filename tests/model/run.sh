@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh [--all]: searches session.pml as CI does, two searches at a time, in a temporary folder that is removed at
 # the end. Exit 0: every search ended as expected; 1: one did not; 77: spin or gcc is not installed.
-# At most 2 x 3.5 GB of memory; about two minutes on two free cores. --all adds the large searches (about half an hour).
+# At most 2 x 3.5 GB of memory; under two minutes on two free cores. --all adds the large searches (about half an hour).
 here=$(cd "$(dirname "$0")" && pwd)
 for tool in spin gcc; do
   command -v $tool >/dev/null || { echo "skipped: $tool is not installed (apt-get install spin gcc)"; exit 77; }
@@ -18,12 +18,13 @@ search() { xargs -L1 -P "$jobs" "$here/check.sh" || failed=1; }  # lines of EXPE
 failed=0
 printf '%-15s %11s %9s  %-34s %-34s\n' name states 'CPU s' expected seen
 
-# Every search must pass; the longest first.
+# Each of these must pass, except for the one mutant that needs a long search; the longest first.
 search <<'END'
 pass launcher_dies -DSUSP=0 -DLDIE=1 -DCOARSE -DZCUT
 pass broken_link -DSUSP=0 -DSPUR=1 -DCOARSE -DZCUT
 pass copies_woken -DCOPIES -DKILLS=1 -DSUSP=1 -DCOARSE
 pass copies_restore -DCOPIES -DS=1 -DSUSP=0 -DSPUR=1 -DSPURFROM=2 -DCOARSE -DZCUT
+survivor_needs_state_transfer M_RESTOREHALF -DCOPIES -DS=1 -DSUSP=0 -DSPUR=1 -DSPURFROM=2 -DCOARSE -DZCUT -DM_RESTOREHALF
 pass copies_overlap -DCOPIES -DB=3 -DSUSP=0 -DOVERLAP -DCOARSE -DZCUT
 pass woken_worker -DKILLS=1 -DSUSP=1 -DCOARSE
 pass copies -DCOPIES -DSUSP=0 -DCOARSE -DZCUT
@@ -33,8 +34,10 @@ pass one_spare -DSUSP=0 -DMAXR=1 -DCOARSE -DZCUT
 END
 
 # A protocol with one rule broken must fail, and for the reason that the rule exists for.
+# Short searches: the compiler would take longer to optimise them than they run.
+PAN_FLAGS=-O0
+export PAN_FLAGS
 search <<'END'
-survivor_needs_state_transfer M_RESTOREHALF -DCOPIES -DS=1 -DSUSP=0 -DSPUR=1 -DSPURFROM=2 -DCOARSE -DZCUT -DM_RESTOREHALF
 survivor_needs_state_transfer M_NOBARRIER -DSUSP=0 -DCOARSE -DZCUT -DM_NOBARRIER
 survivor_needs_state_transfer M_NOPHASE -DSUSP=0 -DCOARSE -DZCUT -DM_NOPHASE
 ver[((p*2)+i)]==s[p] M_CHUNK -DSUSP=0 -DCOARSE -DZCUT -DM_CHUNK
@@ -57,7 +60,6 @@ END
 
 if [ "$1" = --all ]; then
   PAN_FLAGS=-DCOLLAPSE
-  export PAN_FLAGS
   search <<'END'
 pass unmerged -DB=3 -DSUSP=0 -DOVERLAP
 pass three_deaths -DKILLS=3 -DS=1 -DSUSP=0 -DCOARSE -DZCUT

@@ -143,6 +143,11 @@ byte o_ep[P], o_t[P]; bit o_g[P];           /* Whole: I can serve version o_t (a
 #else
 #define isrdy(q)    (rdy_ep[q]==E)
 #endif
+#ifdef COPIES       /* survivors say Ready in Plan, whole, and again in Feed, when they hold their ward's copy too */
+#define iswhole(q)  (o_ep[q]==E)
+#else
+#define iswhole(q)  isrdy(q)
+#endif
 #ifdef OVERLAP
 #define mayupd(p,b) ((g[p]&(1<<(b)))!=0)
 #else
@@ -165,8 +170,8 @@ byte o_ep[P], o_t[P]; bit o_g[P];           /* Whole: I can serve version o_t (a
 /* --- partner copies of per-rank state: what differs from rank to rank, such as a loader's position, buf in this model.
  * The holder of rank r's copy is rank r+1; r is its ward.  Copy(e, s+1, r) goes out when the lambda returns (so w_ep and
  * w_s are its registers too) and is held beside the committed one until the commit; a rank contributes its closing
- * bucket, the last of the B, only when it holds its ward's copy.  After a Plan a member asks its ward for a copy of the
- * target, unless it has it, before it is Ready. */
+ * bucket, the last of the B, only when it holds its ward's copy.  After a Plan a whole member asks its ward for a copy of
+ * the target, unless it has it; Go waits for that. */
 #ifdef COPIES
 byte hc[P];                                  /* version of the committed copy held */
 bit hp[P];                                   /* a copy of version s+1 is held as well */
@@ -485,7 +490,7 @@ proctype Launcher() {
       phase=Plan; q=0; t=0; h=0; any=0 }
   :: d_step { !over && phase==Plan &&
 #ifndef M_NOPHASE
-      (isrdy(M(0)) || (need&1)==0) && (isrdy(M(1)) || (need&2)==0) && (isrdy(M(2)) || (need&4)==0) &&
+      (iswhole(M(0)) || (need&1)==0) && (iswhole(M(1)) || (need&2)==0) && (iswhole(M(2)) || (need&4)==0) &&
 #endif
       1 -> feed[E]=1; phase=Feed; need=0 }                                        /* all survivors whole -> Feed */
   :: d_step { !over && phase==Feed && isrdy(M(0)) && isrdy(M(1)) && isrdy(M(2)) ->

@@ -81,8 +81,8 @@ Case draw(std::uint64_t seed) {
 std::string told(const Case& c, const Result& r) {
   std::string text = c.text() + "\n";
   for (const Note& n : r.notes) {
-    static constexpr std::string_view what[] = {"born",   "lambda", "committed", "finished",
-                                                "killed", "failed", "death",     "stop"};
+    static constexpr std::string_view what[] = {"born",   "lambda", "committed", "finished", "killed",
+                                                "failed", "death",  "go",        "stop"};
     text += "  " + std::string{what[static_cast<std::size_t>(n.what)]};
     if (n.who != 0) text += " worker " + std::to_string(n.who);
     if (n.rank >= 0) text += " rank " + std::to_string(n.rank);

@@ -617,14 +617,15 @@ class Session {
   }
 
   //! A slice of parameters and slots that moves on with every step: silent divergence surfaces
-  //! within `slices` steps at no visible cost.
+  //! within at most `slices` steps at no visible cost, in a small state at once.
   [[nodiscard]] Hash128 slice_hash() const {
     constexpr std::uint64_t slices = 1024;
     std::uint64_t total = 0;
     for (const TrainState::Entry& e : state_.entries())
       if (sliced(e)) total += e.bytes();
     std::uint64_t length = std::max<std::uint64_t>((total / slices + 8) & ~std::uint64_t{7}, 4096);
-    std::uint64_t from = static_cast<std::uint64_t>(step_.value()) % slices * length;
+    std::uint64_t from =
+        static_cast<std::uint64_t>(step_.value()) % (total / length + 1) * length;
     StateHash hash;
     std::uint64_t at = 0;
     for (const TrainState::Entry& e : state_.entries()) {
@@ -702,6 +703,7 @@ class Session {
     if constexpr (!own_update) done.learning_rate = static_cast<float>(updater_.learning_rate(Step{applied_}));
     done.repeated = repeated_;
     done.skipped = skip_;
+    record(trace::EventKind::commit, now(), {});
     if (!skip_) ++applied_;
     step_ = step_.next();
     state_.step = step_.value();
@@ -710,7 +712,6 @@ class Session {
     copies_.committed(step_.value());
     pending_ = false;
     committed_ = done;
-    record(trace::EventKind::commit, now(), {});
     tell_progress();
     if constexpr (elastic) comm_.check_lease();  // who was given up must not act as if it had committed
     if (after_) after_(done);
@@ -815,6 +816,7 @@ class Session {
       wait_control(Kind::feed);
       reached("feed");
       fetch_all(plan, target);
+      has_state_ = true;  // verified: whatever comes before Go, it is whole
       hash_state();
     } else {
       if (has_state_ && !plan.restore) become(target, plan);

@@ -57,15 +57,16 @@ TEST_CASE("half an environment is an error that names the variable") {
     ::unsetenv(missing);
     CHECK_THROWS_WITH_AS(WorkerEnvironment::read(), doctest::Contains(missing), OptionError);
   }
-  for (auto [name, bad] : {std::pair{"MEND_RANK", "-1"},
-                           {"MEND_RANK", "two"},
-                           {"MEND_RANK", ""},
-                           {"MEND_RANK", "1 "},
-                           {"MEND_SIZE", "2"},
-                           {"MEND_INCARNATION", "0"},
-                           {"MEND_REPLACEMENT", "2"},
-                           {"MEND_LEASE_MS", "0"},
-                           {"MEND_TIMEOUT_MS", "99999999999999999999"}}) {
+  for (auto setting : {std::pair{"MEND_RANK", "-1"},
+                       {"MEND_RANK", "two"},
+                       {"MEND_RANK", ""},
+                       {"MEND_RANK", "1 "},
+                       {"MEND_SIZE", "2"},
+                       {"MEND_INCARNATION", "0"},
+                       {"MEND_REPLACEMENT", "2"},
+                       {"MEND_LEASE_MS", "0"},
+                       {"MEND_TIMEOUT_MS", "99999999999999999999"}}) {
+    const char *name = setting.first, *bad = setting.second;
     CAPTURE(name);
     CAPTURE(bad);
     Environment set{some()};

@@ -102,11 +102,13 @@ TEST_CASE("what cannot be run is an error at once, with errno and path") {
       std::filesystem::temp_directory_path() / ("mend_plain_" + std::to_string(::getpid()));
   std::fclose(std::fopen(plain.c_str(), "w"));
   std::size_t before = open_descriptors();
-  for (const auto& [path, code] :
+  for (const auto& wrong :
        std::vector<std::pair<std::string, int>>{{"/nowhere/trainer", ENOENT},
                                                 {"mend-no-such-program", ENOENT},
                                                 {plain, EACCES},
                                                 {"/tmp", EACCES}}) {
+    const std::string& path = wrong.first;
+    int code = wrong.second;
     CAPTURE(path);
     try {
       Process p{{path}};

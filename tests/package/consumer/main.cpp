@@ -5,7 +5,8 @@
 #include <cstdio>
 #include <vector>
 
-static_assert(mend::version == EXPECTED_VERSION, "the package has the version of its headers");
+static_assert(mend::library_version == EXPECTED_VERSION,
+              "the package has the version of its headers");
 
 int committed_in_second_source();
 

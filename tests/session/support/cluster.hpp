@@ -87,7 +87,17 @@ struct Case {
 
 //! Something that happened, in the order in which it did.
 struct Note {
-  enum class What : std::uint8_t { born, lambda, committed, finished, killed, failed, death, stop };
+  enum class What : std::uint8_t {
+    born,
+    lambda,
+    committed,
+    finished,
+    killed,
+    failed,
+    death,  //!< the coordinator notices one
+    go,     //!< the coordinator lets a generation train
+    stop    //!< the coordinator ends the run
+  };
   What what;
   Incarnation who;
   int rank;
@@ -137,6 +147,7 @@ inline Result run(const Case& c) {
   mend::comm::Threads cluster{options, c.world};
   cluster.on_event = [&](const mend::trace::Event& e) {
     if (e.name == "death") note({Note::What::death, 0, e.rank, e.step.value()});
+    if (e.name == "go") note({Note::What::go, 0, -1, e.step.value()});
     if (e.name == "stop") note({Note::What::stop, 0, -1, e.step.value(), {}, {}, e.text});
   };
   result.outcome = cluster.run([&](mend::comm::ThreadComm& comm) {
@@ -221,32 +232,43 @@ struct Verdict {
 
 namespace detail {
 
-//! True when a rank died and so did all partners that held its per-rank state, before the dead
-//! could be replaced and the copies made anew. Between two such deaths at most the step at hand is
-//! committed, by members that roll it forward, and the one that the victim's Done let pass.
+//! True when a rank and all partners that held its per-rank state died at once: no Go came after
+//! the one death was noticed and before the other. From Go on every rank has its partners again.
 inline bool copies_were_lost(const Case& c, const Result& r) {
   struct Death {
     int rank;
-    std::size_t commits;
+    std::size_t at, noticed = ~std::size_t{0};  // in the order of notes
   };
   std::vector<Death> deaths;
-  std::set<std::int64_t> commits;
-  for (const Note& n : r.notes) {
-    if (n.what == Note::What::stop) break;
-    if (n.what == Note::What::committed) commits.insert(n.step);
-    // A zombie dies for the others when it is given up, not when it notices.
-    if (n.what == Note::What::killed || n.what == Note::What::failed ||
-        (c.world.zombies && n.what == Note::What::death))
-      deaths.push_back({n.rank, commits.size()});
+  std::vector<std::size_t> gos;
+  for (std::size_t i = 0; i < r.notes.size() && r.notes[i].what != Note::What::stop; ++i) {
+    const Note& n = r.notes[i];
+    if (n.what == Note::What::go) gos.push_back(i);
+    if (n.what == Note::What::killed || n.what == Note::What::failed) deaths.push_back({n.rank, i});
+    if (n.what == Note::What::death) {
+      auto unnoticed = std::ranges::find_if(deaths, [&](const Death& d) {
+        return d.rank == n.rank && d.noticed > r.notes.size();
+      });
+      if (unnoticed != deaths.end())
+        unnoticed->noticed = i;
+      else  // a zombie: given up while it is stopped, and it does not know yet
+        deaths.push_back({n.rank, i, i});
+    }
   }
-  auto died_near = [&](int rank, std::size_t at) {
-    return std::ranges::any_of(deaths, [&](const Death& d) {
-      return d.rank == rank && std::max(d.commits, at) - std::min(d.commits, at) <= 1;
-    });
+  // Real threads write their notes a little late.
+  const std::size_t slack = c.world.simulated ? 0 : 1;
+  auto at_once = [&](const Death& a, const Death& b) {
+    const Death &first = a.at < b.at ? a : b, &second = a.at < b.at ? b : a;
+    auto between = std::ranges::count_if(
+        gos, [&](std::size_t go) { return go > first.noticed && go < second.at; });
+    return static_cast<std::size_t>(between) <= slack;
   };
   return std::ranges::any_of(deaths, [&](const Death& d) {
     for (int k = 1; k <= std::min(c.copies, c.ranks - 1); ++k)
-      if (!died_near((d.rank + k) % c.ranks, d.commits)) return false;
+      if (std::ranges::none_of(deaths, [&](const Death& p) {
+            return p.rank == (d.rank + k) % c.ranks && at_once(d, p);
+          }))
+        return false;
     return true;
   });
 }

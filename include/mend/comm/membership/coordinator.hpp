@@ -335,13 +335,10 @@ class Coordinator {
         if (generation_.value() > 0) m->heir_of = heir_of;
       }
       if (!m->gone) continue;
-      if (options_.shrink && std::ranges::any_of(members_, [](const Member& x) { return !x.gone; })) {
-        continue;
-      } else {
-        stop("no replacement is left (--max-restarts " + std::to_string(options_.max_restarts) + "). " +
-             (failure_.empty() ? last_death_ : failure_));
-        return true;
-      }
+      if (options_.shrink && std::ranges::any_of(members_, [](const Member& x) { return !x.gone; })) continue;
+      stop("no replacement is left (--max-restarts " + std::to_string(options_.max_restarts) + "). " +
+           (failure_.empty() ? last_death_ : failure_));
+      return true;
     }
     std::size_t before = members_.size();
     std::erase_if(members_, [](const Member& m) { return m.gone; });
