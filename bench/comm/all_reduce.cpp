@@ -52,14 +52,16 @@ int work() {
       gloo::AllreduceOptions options{context};
       options.setOutput(theirs.data(), count);
       options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-      options.setReduceFunction(
-          [](void* a, const void* b, const void* c, std::size_t n) { gloo::sum<float>(a, b, c, n); });
+      options.setReduceFunction([](void* a, const void* b, const void* c, std::size_t n) {
+        gloo::sum<float>(a, b, c, n);
+      });
       gloo::allreduce(options);
     });
 #endif
   }
   if (comm.rank() != 0) return 0;
-  std::FILE* result = std::fopen((std::string{std::getenv("BENCH_STORE")} + "/result").c_str(), "w");
+  std::FILE* result =
+      std::fopen((std::string{std::getenv("BENCH_STORE")} + "/result").c_str(), "w");
   if (result == nullptr) return 1;
   double gigabytes = double(count) * sizeof(float) / 1e9, a = bench::median(mend_seconds);
 #if defined(MEND_WITH_GLOO)
@@ -75,10 +77,13 @@ int work() {
 
 int main(int, char** argv) {
   if (std::getenv("MEND_LAUNCHER") != nullptr) return work();
-  std::string store = std::filesystem::temp_directory_path() / ("mend_all_reduce_" + std::to_string(::getpid()));
+  std::string store =
+      std::filesystem::temp_directory_path() / ("mend_all_reduce_" + std::to_string(::getpid()));
   std::filesystem::create_directory(store);
-  auto outcome = mend::comm::launch({.argv = {argv[0]}, .run = {.ranks = 2},
-                                     .environment = {{"BENCH_STORE", store}}, .report = false});
+  auto outcome = mend::comm::launch({.argv = {argv[0]},
+                                     .run = {.ranks = 2},
+                                     .environment = {{"BENCH_STORE", store}},
+                                     .report = false});
   double ours = 0, gloo = 0;
   if (std::FILE* result = std::fopen((store + "/result").c_str(), "r")) {
     if (std::fscanf(result, "%lf %lf", &ours, &gloo) != 2) ours = 0;
@@ -90,7 +95,8 @@ int main(int, char** argv) {
     fmt::print("64 MiB, 2 processes: mend {:.2f} GB/s, Gloo {:.2f} GB/s\n", ours, gloo);
     bench::bar("allreduce_vs_gloo", ours / gloo, 1.0, true);
   } else {
-    fmt::print("64 MiB, 2 processes: mend {:.2f} GB/s; Gloo (libgloo-dev) is not installed\n", ours);
+    fmt::print("64 MiB, 2 processes: mend {:.2f} GB/s; Gloo (libgloo-dev) is not installed\n",
+               ours);
     bench::bar("allreduce_gigabytes_per_second", ours, 0, true);
   }
   return mend::comm::exit_status(outcome);

@@ -44,7 +44,7 @@ int main() {
   for (int i = 0; i < 5; ++i) session.next(1000);
   double slots = model * 8 / 12;
   double extra = resident() - before - slots - double(session.before_image_bytes().value());
-  fmt::print("model and slots {:.1f} MiB, before-image {} bytes, beyond them {:.1f} KiB\n", model / (1 << 20),
-             session.before_image_bytes().value(), extra / 1024);
+  fmt::print("model and slots {:.1f} MiB, before-image {} bytes, beyond them {:.1f} KiB\n",
+             model / (1 << 20), session.before_image_bytes().value(), extra / 1024);
   bench::bar("session_extra_memory", extra / model, 0.01, false);
 }

@@ -60,7 +60,8 @@ int main() {
           forward_backward(p, g, scratch);
           comm.all_reduce(g);
           mend::kernel::apply<mend::Adam>(rule.at(step), p.data(),
-                                          {by_hand.part(2).data(), by_hand.part(3).data()}, g.data(), g.size());
+                                          {by_hand.part(2).data(), by_hand.part(3).data()},
+                                          g.data(), g.size());
           comm.barrier();
           double t1 = bench::seconds();
           if (comm.rank() == 0 && step.value() > 5) {
@@ -78,7 +79,7 @@ int main() {
     return 1;
   }
   double a = bench::median(bare), b = bench::median(guarded);
-  fmt::print("by hand {:.3f} ms, in a session {:.3f} ms per step (2 ranks, {} parameters)\n", a * 1e3, b * 1e3,
-             parameters);
+  fmt::print("by hand {:.3f} ms, in a session {:.3f} ms per step (2 ranks, {} parameters)\n",
+             a * 1e3, b * 1e3, parameters);
   bench::bar("session_overhead", b / a, 1.01, false);
 }

@@ -1,7 +1,8 @@
-// What a killed worker costs: the time from the kill to the next committed step with ReplicaRecovery,
-// against stopping the run, starting it again and doing the steps since the last checkpoint anew.
-#include <mend/mend.hpp>
+// What a killed worker costs: the time from the kill to the next committed step with
+// ReplicaRecovery, against stopping the run, starting it again and doing the steps since the last
+// checkpoint anew.
 #include <mend/comm/membership/launch.hpp>
+#include <mend/mend.hpp>
 
 #include "bars.hpp"
 
@@ -51,7 +52,8 @@ double noted(const std::string& log, const std::string& what) {
 
 int work() {
   std::string file = std::getenv("BENCH_FILE");
-  bool reload = std::getenv("BENCH_RELOAD") != nullptr, again = std::getenv("BENCH_AGAIN") != nullptr;
+  bool reload = std::getenv("BENCH_RELOAD") != nullptr,
+       again = std::getenv("BENCH_AGAIN") != nullptr;
   std::vector<float> w(parameters, 0.01f), g(parameters), scratch;
   auto comm = mend::comm::join_tcp();
   mend::TrainState state;
@@ -83,14 +85,17 @@ int work() {
 
 int main(int, char** argv) {
   if (std::getenv("MEND_LAUNCHER") != nullptr) return work();
-  std::string folder = std::filesystem::temp_directory_path() / ("mend_recovery_" + std::to_string(::getpid()));
+  std::string folder =
+      std::filesystem::temp_directory_path() / ("mend_recovery_" + std::to_string(::getpid()));
   std::filesystem::create_directory(folder);
   std::string log = folder + "/log", file = folder + "/checkpoint.safetensors";
   auto run = [&](mend::comm::Process::Variables more, int restarts) {
     more.push_back({"BENCH_LOG", log});
     more.push_back({"BENCH_FILE", file});
-    return mend::comm::launch({.argv = {argv[0]}, .run = {.ranks = ranks, .max_restarts = restarts},
-                               .environment = std::move(more), .report = false});
+    return mend::comm::launch({.argv = {argv[0]},
+                               .run = {.ranks = ranks, .max_restarts = restarts},
+                               .environment = std::move(more),
+                               .report = false});
   };
   std::vector<double> recovery, reloading, step;
   for (int i = 0; i < repetitions; ++i) {
@@ -98,7 +103,8 @@ int main(int, char** argv) {
     if (auto o = run({}, 1); !o.finished) return fmt::print(stderr, "{}\n", o.reason), 1;
     double per_step = (noted(log, "before") - noted(log, "first")) / (interval - 2);
     step.push_back(per_step);
-    recovery.push_back(noted(log, "commit") - noted(log, "kill") - per_step);  // the step itself is no loss
+    recovery.push_back(noted(log, "commit") - noted(log, "kill") -
+                       per_step);  // the step itself is no loss
     std::filesystem::remove(log);
     run({{"BENCH_RELOAD", "1"}}, 0);
     double from = noted(log, "kill");
@@ -107,7 +113,9 @@ int main(int, char** argv) {
   }
   std::filesystem::remove_all(folder);
   double a = bench::median(recovery), b = bench::median(reloading);
-  fmt::print("a killed worker of {}, {:.1f} ms per step: replica {:.1f} ms; reload after {} steps {:.1f} ms\n",
-             ranks, bench::median(step) * 1e3, a * 1e3, interval - 1, b * 1e3);
+  fmt::print(
+      "a killed worker of {}, {:.1f} ms per step: replica {:.1f} ms; reload after {} steps {:.1f} "
+      "ms\n",
+      ranks, bench::median(step) * 1e3, a * 1e3, interval - 1, b * 1e3);
   bench::bar("replica_recovery_vs_reload", a / b, 0.02, false);
 }

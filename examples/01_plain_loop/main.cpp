@@ -1,5 +1,5 @@
-// A training loop as it stands in many programs: no library, one process, and a crash costs the run.
-// examples/02_guarded_loop is the same program after `mend` was added; diff the two.
+// A training loop as it stands in many programs: no library, one process, and a crash costs the
+// run. examples/02_guarded_loop is the same program after `mend` was added; diff the two.
 #include "spirals.hpp"
 
 #include <cmath>

@@ -30,7 +30,8 @@ inline Point point(std::uint64_t index) {
 // This rank's share of the step's 96 points.
 inline std::vector<Point> batch(std::int64_t step, int rank, int size) {
   std::vector<Point> points;
-  for (int i = rank; i < 96; i += size) points.push_back(point(std::uint64_t(step) * 96 + std::uint64_t(i)));
+  for (int i = rank; i < 96; i += size)
+    points.push_back(point(std::uint64_t(step) * 96 + std::uint64_t(i)));
   return points;
 }
 
@@ -91,7 +92,8 @@ class Network {
   static float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
   float forward(const Point& p, std::array<float, hidden>& a, std::array<float, hidden>& b) const {
     const std::vector<float>& w = parameters;
-    for (std::size_t i = 0; i < hidden; ++i) a[i] = std::tanh(3 * (w[3 * i] * p.x + w[3 * i + 1] * p.y) + w[3 * i + 2]);
+    for (std::size_t i = 0; i < hidden; ++i)
+      a[i] = std::tanh(3 * (w[3 * i] * p.x + w[3 * i + 1] * p.y) + w[3 * i + 2]);
     float y = w[count - 1];
     for (std::size_t j = 0; j < hidden; ++j) {
       float z = w[bias2 + j];

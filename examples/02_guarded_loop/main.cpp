@@ -1,6 +1,6 @@
-// examples/01_plain_loop after `mend` was added: the buffers are registered once and the loop handed
-// over. Alone it trains as before; under `mendrun -n 3` three workers share each batch, and killing
-// one of them (kill -9) does not matter.
+// examples/01_plain_loop after `mend` was added: the buffers are registered once and the loop
+// handed over. Alone it trains as before; under `mendrun -n 3` three workers share each batch, and
+// killing one of them (kill -9) does not matter.
 #include <mend/mend.hpp>
 
 #include "../01_plain_loop/spirals.hpp"
@@ -19,7 +19,9 @@ int main() {
 
   session.train(
       steps,
-      [&](mend::Step step) { return net.forward_backward(batch(step.value(), session.rank(), session.size())); },
+      [&](mend::Step step) {
+        return net.forward_backward(batch(step.value(), session.rank(), session.size()));
+      },
       [&](const mend::Committed& done) {
         if (done.step.every(500) && session.rank() == 0)
           std::printf("step %4d  loss %.4f\n", int(done.step), double(done.loss));

@@ -1,5 +1,6 @@
-// Three workers train a small network on Fashion-MNIST; two of them are killed (kill -9) in the middle
-// of their work, are replaced, and the run ends with the same bits as one in which nothing failed.
+// Three workers train a small network on Fashion-MNIST; two of them are killed (kill -9) in the
+// middle of their work, are replaced, and the run ends with the same bits as one in which nothing
+// failed.
 //
 //   03_lost_worker                                    the show, then the same run without failures
 //   03_lost_worker --kill 0@100:update --kill 2@100:during_reduce
@@ -14,8 +15,8 @@
 #include "board.hpp"
 #include "network.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -48,9 +49,9 @@ struct Options {
 };
 
 // Where a worker can be struck; docs/protocol.md tells what happens there.
-const std::vector<std::string> points{"lambda", "reduce", "during_reduce", "bucket", "reduced", "done",
-                                      "update", "updated", "commit", "committed", "view", "plan", "roll_forward",
-                                      "ready", "go"};
+const std::vector<std::string> points{"lambda", "reduce", "during_reduce", "bucket", "reduced",
+                                      "done",   "update", "updated",       "commit", "committed",
+                                      "view",   "plan",   "roll_forward",  "ready",  "go"};
 
 std::optional<Kill> parse_kill(const std::string& text) {
   Kill k;
@@ -68,14 +69,16 @@ std::vector<Kill> planned_kills(const Options& o) {
   for (const std::string& text : o.kills) kills.push_back(*parse_kill(text));
   if (o.kill_every > 0)
     for (std::int64_t step = o.kill_every, i = 0; step < o.steps; step += o.kill_every, ++i)
-      kills.push_back({static_cast<int>(i) % o.ranks, step, points[static_cast<std::size_t>(i) % points.size()]});
+      kills.push_back({static_cast<int>(i) % o.ranks, step,
+                       points[static_cast<std::size_t>(i) % points.size()]});
   if (o.kills.empty() && o.kill_every == 0)
     kills = {{1, o.steps / 3, "update"}, {2 % o.ranks, 2 * o.steps / 3, "during_reduce"}};
   if (kills.size() > Board::most_kills) kills.resize(Board::most_kills);
   return kills;
 }
 
-// ---- a worker: the whole trainer ------------------------------------------------------------------
+// ---- a worker: the whole trainer
+// ------------------------------------------------------------------
 
 int work(const Options& o, const std::vector<Kill>& kills) {
   Board& board = Board::open(std::getenv("DEMO_BOARD"));
@@ -86,12 +89,13 @@ int work(const Options& o, const std::vector<Kill>& kills) {
   for (Network::Tensor& t : net.tensors) state.add(t.name, t.value, t.gradient, {.shape = t.shape});
   auto comm = mend::comm::join_tcp();
   mend::trace::Recorder recorder;
-  mend::Session session{state, mend::Adam{.lr = 2e-3f}, comm, mend::ReplicaRecovery{}, mend::Traced{recorder}};
+  mend::Session session{state, mend::Adam{.lr = 2e-3f}, comm, mend::ReplicaRecovery{},
+                        mend::Traced{recorder}};
 
   comm.on_crash_point = [&](const mend::comm::CrashPoint& at) {  // strike once, from the inside
     for (std::size_t i = 0; i < kills.size(); ++i)
-      if (at.step == kills[i].step && at.name == kills[i].point && session.rank() == kills[i].rank &&
-          !board.killed[i].exchange(true))
+      if (at.step == kills[i].step && at.name == kills[i].point &&
+          session.rank() == kills[i].rank && !board.killed[i].exchange(true))
         std::raise(SIGKILL);
   };
 
@@ -99,10 +103,12 @@ int work(const Options& o, const std::vector<Kill>& kills) {
       o.steps,
       [&](mend::Step step) {  // this rank's share of the step's images
         std::vector<std::size_t> batch;
-        for (std::size_t i = static_cast<std::size_t>(session.rank()); i < o.batch * std::size_t(session.size());
+        for (std::size_t i = static_cast<std::size_t>(session.rank());
+             i < o.batch * std::size_t(session.size());
              i += static_cast<std::size_t>(session.size()))
-          batch.push_back((static_cast<std::size_t>(step.value()) * o.batch * std::size_t(session.size()) + i) * 7919 %
-                          images.size());
+          batch.push_back(
+              (static_cast<std::size_t>(step.value()) * o.batch * std::size_t(session.size()) + i) *
+              7919 % images.size());
         return net.forward_backward(images, batch);
       },
       [&](const mend::Committed& done) {
@@ -115,15 +121,17 @@ int work(const Options& o, const std::vector<Kill>& kills) {
       });
 
   mend::StateHash hash;  // parameters and optimizer slots
-  for (const auto& e : state.entries()) hash.add(e.name, e.dtype, mend::ByteView{e.value, e.bytes()});
+  for (const auto& e : state.entries())
+    hash.add(e.name, e.dtype, mend::ByteView{e.value, e.bytes()});
   board.hash[static_cast<std::size_t>(session.rank())] = hash.value();
   if (session.rank() == 0) board.accuracy = net.accuracy(test, test.size());
-  mend::trace::write_timeline(fmt::format("{}/worker-{}.json", o.out, comm.membership().incarnation),
-                              recorder.events());
+  mend::trace::write_timeline(
+      fmt::format("{}/worker-{}.json", o.out, comm.membership().incarnation), recorder.events());
   return 0;
 }
 
-// ---- the launcher ---------------------------------------------------------------------------------
+// ---- the launcher
+// ---------------------------------------------------------------------------------
 
 struct Run {
   mend::comm::Outcome outcome;
@@ -134,7 +142,8 @@ struct Run {
   bool ranks_agree = true;
 };
 
-Run run(const Options& o, const std::string& program, std::vector<std::string> argv, const std::string& title) {
+Run run(const Options& o, const std::string& program, std::vector<std::string> argv,
+        const std::string& title) {
   std::string path = o.out + "/board";
   Board& board = Board::create(path);
   Run r;
@@ -150,28 +159,30 @@ Run run(const Options& o, const std::string& program, std::vector<std::string> a
   std::thread painter{[&] {
     while (!over) {
       if (std::int64_t n = board.committed; n > 0)
-        progress.update(clock.now(), n, {{"loss", board.loss[std::size_t(n - 1)]}, {"accuracy", board.accuracy}});
+        progress.update(clock.now(), n,
+                        {{"loss", board.loss[std::size_t(n - 1)]}, {"accuracy", board.accuracy}});
       std::this_thread::sleep_for(std::chrono::milliseconds{50});
     }
   }};
   mend::Time begin = clock.now();
   argv.insert(argv.begin(), program);
   try {
-    r.outcome = mend::comm::launch({.argv = std::move(argv),
-                                    .run = {.ranks = o.ranks, .max_restarts = 1000},
-                                    .environment = {{"DEMO_BOARD", path}},
-                                    .stop_signals = {SIGINT, SIGTERM},
-                                    .report = false,
-                                    .on_event = [&](const mend::trace::Event& e) {
-                                      r.events.push_back(e);
-                                      using mend::trace::EventKind;
-                                      if (e.kind == EventKind::death)
-                                        progress.event(clock.now(), fmt::format("rank {} died ({})", int(e.rank), e.text));
-                                      if (e.name == "replacement")
-                                        progress.event(clock.now(), fmt::format("rank {} replaced", int(e.rank)));
-                                      if (e.name == "go" && e.generation > mend::Generation{1})
-                                        progress.event(clock.now(), fmt::format("whole again at step {}", e.step.value()));
-                                    }});
+    r.outcome = mend::comm::launch(
+        {.argv = std::move(argv),
+         .run = {.ranks = o.ranks, .max_restarts = 1000},
+         .environment = {{"DEMO_BOARD", path}},
+         .stop_signals = {SIGINT, SIGTERM},
+         .report = false,
+         .on_event = [&](const mend::trace::Event& e) {
+           r.events.push_back(e);
+           using mend::trace::EventKind;
+           if (e.kind == EventKind::death)
+             progress.event(clock.now(), fmt::format("rank {} died ({})", int(e.rank), e.text));
+           if (e.name == "replacement")
+             progress.event(clock.now(), fmt::format("rank {} replaced", int(e.rank)));
+           if (e.name == "go" && e.generation > mend::Generation{1})
+             progress.event(clock.now(), fmt::format("whole again at step {}", e.step.value()));
+         }});
   } catch (...) {
     over = true;
     painter.join();
@@ -181,17 +192,21 @@ Run run(const Options& o, const std::string& program, std::vector<std::string> a
   over = true;
   painter.join();
   if (std::int64_t n = board.committed; n > 0)
-    progress.update(clock.now(), n, {{"loss", board.loss[std::size_t(n - 1)]}, {"accuracy", board.accuracy}});
+    progress.update(clock.now(), n,
+                    {{"loss", board.loss[std::size_t(n - 1)]}, {"accuracy", board.accuracy}});
   progress.finish(clock.now());
 
   std::vector<double> steps;
-  for (std::size_t i = 1; i < std::size_t(o.steps); ++i) steps.push_back(double(board.when[i] - board.when[i - 1]) / 1e9);
+  for (std::size_t i = 1; i < std::size_t(o.steps); ++i)
+    steps.push_back(double(board.when[i] - board.when[i - 1]) / 1e9);
   std::sort(steps.begin(), steps.end());
   double usual = steps.empty() ? 0 : steps[steps.size() / 2];
   for (const auto& e : r.events) {
     if (e.kind != mend::trace::EventKind::death || e.name != "death") continue;
-    auto next = std::find_if(board.when, board.when + o.steps, [&](std::int64_t t) { return t > e.time.count(); });
-    if (next != board.when + o.steps) r.lost += std::max(0.0, double(*next - e.time.count()) / 1e9 - usual);
+    auto next = std::find_if(board.when, board.when + o.steps,
+                             [&](std::int64_t t) { return t > e.time.count(); });
+    if (next != board.when + o.steps)
+      r.lost += std::max(0.0, double(*next - e.time.count()) / 1e9 - usual);
   }
   r.accuracy = board.accuracy;
   r.hash = board.hash[0];
@@ -216,7 +231,9 @@ int launch(const Options& o, const std::vector<Kill>& kills, const std::string& 
   std::filesystem::create_directories(o.out);
   read_fashion(o.data, "t10k");  // says now, not in every worker, when the data set is missing
   std::string what;
-  for (const Kill& k : kills) what += fmt::format("{}rank {} at step {} ({})", what.empty() ? "" : ", ", k.rank, k.step, k.point);
+  for (const Kill& k : kills)
+    what +=
+        fmt::format("{}rank {} at step {} ({})", what.empty() ? "" : ", ", k.rank, k.step, k.point);
   Run shown = run(o, program, argv, "kill -9: " + what);
   if (!shown.outcome.finished) {
     fmt::print(stderr, "the run did not finish: {}\n", shown.outcome.reason);
@@ -233,8 +250,9 @@ int launch(const Options& o, const std::vector<Kill>& kills, const std::string& 
     }
   }
   fmt::print("\n  {:<26}{}\n", "steps", o.steps);
-  fmt::print("  {:<26}{} ({} killed, {} replaced, {} generations)\n", "failures", shown.outcome.deaths, shown.outcome.deaths,
-             shown.outcome.restarts, shown.outcome.generations);
+  fmt::print("  {:<26}{} ({} killed, {} replaced, {} generations)\n", "failures",
+             shown.outcome.deaths, shown.outcome.deaths, shown.outcome.restarts,
+             shown.outcome.generations);
   fmt::print("  {:<26}{:.2f} s of {:.1f} s\n", "time lost", shown.lost, shown.seconds);
   fmt::print("  {:<26}{:.4f}\n", "test accuracy", shown.accuracy);
   fmt::print("  {:<26}{}\n", "hash", shown.hash.to_hex());
@@ -244,7 +262,8 @@ int launch(const Options& o, const std::vector<Kill>& kills, const std::string& 
     same = same && plain->ranks_agree && plain->hash == shown.hash;
     fmt::print("  {:<26}{}\n", "same bits", same ? "yes" : "NO");
   }
-  fmt::print("\nalso written to {}: loss.svg, timeline.json and worker-*.json (chrome://tracing)\n", o.out);
+  fmt::print("\nalso written to {}: loss.svg, timeline.json and worker-*.json (chrome://tracing)\n",
+             o.out);
   return same ? 0 : 1;
 }
 
@@ -254,17 +273,26 @@ int main(int argc, char** argv) {
   Options o;
   bool no_kills = false, no_reference = false;
   CLI::App app{"Trains on Fashion-MNIST while workers are killed, and compares the bits."};
-  app.add_option("-n,--ranks", o.ranks, "workers")->check(CLI::Range(1, int(Board::most_ranks)))->capture_default_str();
-  app.add_option("--steps", o.steps, "training steps")->check(CLI::Range(std::int64_t{1}, Board::most_steps))->capture_default_str();
-  app.add_option("--batch", o.batch, "images per worker and step")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--kill", o.kills, "RANK@STEP:POINT, repeatable; POINT is one of " + CLI::detail::join(points, ", "))
+  app.add_option("-n,--ranks", o.ranks, "workers")
+      ->check(CLI::Range(1, int(Board::most_ranks)))
+      ->capture_default_str();
+  app.add_option("--steps", o.steps, "training steps")
+      ->check(CLI::Range(std::int64_t{1}, Board::most_steps))
+      ->capture_default_str();
+  app.add_option("--batch", o.batch, "images per worker and step")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--kill", o.kills,
+                 "RANK@STEP:POINT, repeatable; POINT is one of " + CLI::detail::join(points, ", "))
       ->check([&](const std::string& text) {
         auto k = parse_kill(text);
         if (!k) return "'" + text + "' is not RANK@STEP:POINT, such as 1@200:update";
-        if (std::find(points.begin(), points.end(), k->point) == points.end()) return "no such point: " + k->point;
+        if (std::find(points.begin(), points.end(), k->point) == points.end())
+          return "no such point: " + k->point;
         return std::string{};
       });
-  app.add_option("--kill-every", o.kill_every, "kill a worker every N steps, at changing points")->check(CLI::NonNegativeNumber);
+  app.add_option("--kill-every", o.kill_every, "kill a worker every N steps, at changing points")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--no-reference", no_reference, "leave the uninterrupted run out");
   app.add_flag("--no-kills", no_kills, "kill nobody");
   app.add_option("--out", o.out, "folder for the pictures")->capture_default_str();

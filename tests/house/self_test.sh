@@ -127,6 +127,9 @@ finds wrong_uses 'does not say: b needs two bytes'
 put tests/compile_fail/byte.cpp '// expect: return "never in an excerpt"' \
   'int wrong() { return "never in an excerpt"; }'
 finds wrong_uses 'does not say: return "never in an excerpt"'
+put tests/compile_fail/byte.cpp '// expect: b needs more than a byte' '#include <mend/mend.hpp>' \
+  '' "void wrong() { b('c'); one(); two(); three(); }"
+finds wrong_uses 'says it in 4 errors and'
 put tests/compile_fail/byte.cpp '#include <mend/mend.hpp>' "void wrong() { b('c'); }"
 finds wrong_uses "the first line is not '// expect: <sentence>'"
 rm -r "$tree/tests/compile_fail"
@@ -139,7 +142,8 @@ finds tidy 'invalid case style for struct'
 arguments="tests/face/loop.cpp $tree/tests/launcher"
 launcher() { put tests/launcher '#!/bin/sh' "$1" && chmod +x "$tree/tests/launcher"; }
 loop() {
-  put tests/face/loop.cpp '#include <mend/mend.hpp>' "int main(int argc, char**) { $1 }"
+  put tests/face/loop.cpp '#include <mend/mend.hpp>' '#include <cstdio>' \
+    "int main(int argc, char**) { $1 }"
   launcher 'shift 2; exec "$@" worker'
 }
 loop 'return argc - argc;'
@@ -150,6 +154,8 @@ loop 'return argc == 1 ? 3 : 0;'
 finds face 'alone, built by g++: status 3'
 loop 'return argc == 2 ? 4 : 0;'
 finds face 'under mendrun -n 3, built by g++: status 4'
+loop 'return std::printf("final %d\n", argc) > 100;'
+finds face 'the final lines differ'
 
 [ $failed = 0 ] || exit 1
 echo "every check passes a tree in order and finds what is wrong in the others"

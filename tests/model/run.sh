@@ -59,7 +59,8 @@ reached_copy_fetched V_COPY -DCOPIES -DSUSP=0 -DCOARSE -DZCUT -DV_COPY
 END
 
 if [ "$1" = --all ]; then
-  PAN_FLAGS=-DCOLLAPSE
+  PAN_FLAGS=-DCOLLAPSE MEGABYTES=7000 jobs=1
+  export MEGABYTES
   search <<'END'
 pass unmerged -DB=3 -DSUSP=0 -DOVERLAP
 pass three_deaths -DKILLS=3 -DS=1 -DSUSP=0 -DCOARSE -DZCUT

@@ -124,8 +124,8 @@ TEST_CASE("what has no gradient of its own is in no bucket: buffers, tied and em
   CHECK(plan.find(plan.entry("w")) == 0);
   CHECK(plan.find(plan.entry("tied")) == 0);  // the owner's bucket
   CHECK(plan.find(plan.entry("empty")) == plan.size());
-  CHECK_THROWS_WITH_AS((void)plan.entry("mean"), "ready(\"mean\"): no tensor of that name was added",
-                       StateError);
+  CHECK_THROWS_WITH_AS((void)plan.entry("mean"),
+                       "ready(\"mean\"): no tensor of that name was added", StateError);
   CHECK_THROWS_AS((void)plan.entry("nothing"), StateError);
 }
 

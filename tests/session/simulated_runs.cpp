@@ -35,8 +35,7 @@ std::uint64_t wanted_seed() {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--seed" && i + 1 < words.size())
       return std::strtoull(words[i + 1].c_str(), nullptr, 10);
-    if (words[i].starts_with("--seed="))
-      return std::strtoull(words[i].c_str() + 7, nullptr, 10);
+    if (words[i].starts_with("--seed=")) return std::strtoull(words[i].c_str() + 7, nullptr, 10);
   }
   return environment("MEND_SEED", 0);
 }
@@ -81,8 +80,8 @@ Case draw(std::uint64_t seed) {
 std::string told(const Case& c, const Result& r) {
   std::string text = c.text() + "\n";
   for (const Note& n : r.notes) {
-    static constexpr std::string_view what[] = {"born",   "lambda", "committed", "finished", "killed",
-                                                "failed", "death",  "go",        "stop"};
+    static constexpr std::string_view what[] = {
+        "born", "lambda", "committed", "finished", "killed", "failed", "death", "go", "stop"};
     text += "  " + std::string{what[static_cast<std::size_t>(n.what)]};
     if (n.who != 0) text += " worker " + std::to_string(n.who);
     if (n.rank >= 0) text += " rank " + std::to_string(n.rank);
@@ -121,7 +120,7 @@ TEST_CASE("runs drawn from a seed end with the same bits, or stop as they may") 
     ++count;
   }
   MESSAGE(count << " runs, " << deaths << " deaths, " << stopped << " stopped as they may");
-  CHECK(deaths > count / 2);       // or nothing was tested
+  CHECK(deaths > count / 2);  // or nothing was tested
   CHECK(stopped < count / 5 + 5);
 }
 

@@ -21,8 +21,10 @@ struct Buffer {
   std::uint32_t tag = 0;  //!< tells buffers of one step apart; equal on all ranks
 
   template <Element T, std::size_t N>
-  static Buffer of(std::span<T, N> values, Reduction reduction = Reduction::mean, std::uint32_t tag = 0) {
-    return {reinterpret_cast<std::byte*>(values.data()), values.size(), dtype_of<T>, reduction, tag};
+  static Buffer of(std::span<T, N> values, Reduction reduction = Reduction::mean,
+                   std::uint32_t tag = 0) {
+    return {reinterpret_cast<std::byte*>(values.data()), values.size(), dtype_of<T>, reduction,
+            tag};
   }
   [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
 };

@@ -27,7 +27,9 @@ concept CanBroadcast = Communicator<C> && requires(C& comm, std::span<std::byte>
 
 //! Law: on return every member holds the same bits, joined in rank order; an aborted call throws.
 template <class C>
-concept CanAllReduce = Communicator<C> && requires(C& comm, Buffer buffer) { comm.all_reduce(buffer); };
+concept CanAllReduce = Communicator<C> && requires(C& comm, Buffer buffer) {
+  comm.all_reduce(buffer);
+};
 
 //! Law: blocks[r] is what rank r contributed, on every member.
 template <class C>
@@ -37,11 +39,14 @@ concept CanAllGather = Communicator<C> && requires(C& comm, std::span<std::byte>
 
 //! Law: on return this rank's block of the buffer (count / size elements each) is reduced.
 template <class C>
-concept CanReduceScatter =
-    Communicator<C> && requires(C& comm, Buffer buffer) { comm.reduce_scatter(buffer); };
+concept CanReduceScatter = Communicator<C> && requires(C& comm, Buffer buffer) {
+  comm.reduce_scatter(buffer);
+};
 
 template <class C>
-concept CanBarrier = Communicator<C> && requires(C& comm) { comm.barrier(); };
+concept CanBarrier = Communicator<C> && requires(C& comm) {
+  comm.barrier();
+};
 
 //! One direction-less pipe to another member. Law: messages arrive complete and in order.
 template <class C>

@@ -28,12 +28,20 @@ namespace mend::comm {
 //! A collective ended early because the coordinator spoke: the membership changes or the run stops.
 //! A Session answers it; elsewhere it reaches the user.
 class Interrupted : public CommError {
-  using CommError::CommError;
+ public:
+  explicit Interrupted(
+      std::string_view message, ErrorContext context = {},
+      SourceLocation where = SourceLocation::current())  // spelt out: nvcc cannot inherit it
+      : CommError{message, std::move(context), where} {}
 };
 
 //! A peer's connection broke, or it was silent past the deadline; rank() says which.
 class PeerLost : public CommError {
-  using CommError::CommError;
+ public:
+  explicit PeerLost(
+      std::string_view message, ErrorContext context = {},
+      SourceLocation where = SourceLocation::current())  // spelt out: nvcc cannot inherit it
+      : CommError{message, std::move(context), where} {}
 };
 
 //! Who this worker is, as its launcher told it.
@@ -55,9 +63,9 @@ struct CrashPoint {
 //! The communicator over any Link: collectives in fixed order, the same bits on every member.
 //!
 //! all_reduce and reduce_scatter sum along the chain 0 -> 1 -> ... -> n-1, chunk by chunk, so that
-//! every element is joined in rank order; results travel on around the ring. Each link carries every
-//! byte at most twice, as in any ring. Blocks; throws Interrupted or PeerLost, and then no buffer
-//! that was not reported done may be used. Used by one thread at a time.
+//! every element is joined in rank order; results travel on around the ring. Each link carries
+//! every byte at most twice, as in any ring. Blocks; throws Interrupted or PeerLost, and then no
+//! buffer that was not reported done may be used. Used by one thread at a time.
 template <class L>
 class Group {
  public:
@@ -107,9 +115,10 @@ class Group {
     std::vector<Buffer> blocks;
     std::size_t count = buffer.count / static_cast<std::size_t>(size_);
     for (int r = 0; r < size_; ++r)
-      blocks.push_back({buffer.data + static_cast<std::size_t>(r) * count * size_of(buffer.dtype), count,
-                        buffer.dtype, buffer.reduction, buffer.tag});
-    reduce(blocks, [](std::size_t) {}, true);
+      blocks.push_back({buffer.data + static_cast<std::size_t>(r) * count * size_of(buffer.dtype),
+                        count, buffer.dtype, buffer.reduction, buffer.tag});
+    reduce(
+        blocks, [](std::size_t) {}, true);
   }
 
   //! blocks: size() equal blocks, this rank's own one filled in.
@@ -196,9 +205,11 @@ class Group {
     //! Blocks for the next message; throws CommError when its size is not in.size().
     void receive(std::span<std::byte> in) {
       group_.join();
-      Frame f = group_.expect([&](const Frame& x) {
-        return x.from == peer_ && is(x, Kind::message) && x.header.tag == tag_;
-      }, peer_);
+      Frame f = group_.expect(
+          [&](const Frame& x) {
+            return x.from == peer_ && is(x, Kind::message) && x.header.tag == tag_;
+          },
+          peer_);
       if (f.payload.size() != in.size())
         throw CommError{"a message of " + std::to_string(f.payload.size()) + " bytes where " +
                         std::to_string(in.size()) + " were expected"};
@@ -217,16 +228,20 @@ class Group {
     return {*this, peer, tag};
   }
 
-  // ---- membership, for sessions -------------------------------------------------------------------
+  // ---- membership, for sessions
+  // -------------------------------------------------------------------
 
-  static bool is(const Frame& f, Kind kind) { return f.header.kind == static_cast<std::uint16_t>(kind); }
+  static bool is(const Frame& f, Kind kind) {
+    return f.header.kind == static_cast<std::uint16_t>(kind);
+  }
 
   //! A session begins; a run has one. Throws StateError for a second one.
   void claim() {
     if (std::exchange(claimed_, true))
-      throw StateError{"this communicator has served another session; a run has one session, with "
-                       "all that it trains in one TrainState",
-                       {.rank = Rank{rank_}}};
+      throw StateError{
+          "this communicator has served another session; a run has one session, with "
+          "all that it trains in one TrainState",
+          {.rank = Rank{rank_}}};
   }
   //! The newest View that no session has entered; waits for one at most the timeout. Throws
   //! RunStopped when told to stop.
@@ -243,9 +258,11 @@ class Group {
       if (newest && newest->generation > generation_) return *std::move(newest);
       if (unclaimed_) return *std::exchange(unclaimed_, std::nullopt);
       std::optional<Frame> f = link_->poll(deadline, false);
-      if (f && f->from == Frame::coordinator) control_.push_back(*std::move(f));
-      if (!f && now() >= deadline)
+      if (f) {
+        if (f->from == Frame::coordinator) control_.push_back(*std::move(f));
+      } else if (now() >= deadline) {
         throw CommError{"the launcher opened no new generation in time", {.rank = Rank{me_.rank}}};
+      }
     }
   }
   //! Waits until the coordinator speaks (true), the deadline, or wake(); peers' frames are kept.
@@ -282,8 +299,8 @@ class Group {
     h.tag = tag;
     link_->tell(h, payload);
   }
-  //! What comes next from the coordinator or a peer, whatever it is; nullopt at the deadline. Frames
-  //! that are not the caller's go to keep().
+  //! What comes next from the coordinator or a peer, whatever it is; nullopt at the deadline.
+  //! Frames that are not the caller's go to keep().
   std::optional<Frame> next_frame(Deadline deadline) {
     if (!control_.empty()) {
       Frame f = std::move(control_.front());
@@ -312,9 +329,7 @@ class Group {
 
   void post_copy(int to, const Header& h, ByteView payload) { post_owned(to, h, Payload{payload}); }
   void post_owned(int to, const Header& h, Payload payload) {
-    std::erase_if(kept_, [this](const auto& k) {
-      return link_->backlog(k.first) == 0;
-    });
+    std::erase_if(kept_, [this](const auto& k) { return link_->backlog(k.first) == 0; });
     kept_.emplace_back(to, std::move(payload));
     link_->post(to, h, kept_.back().second.view());
   }
@@ -330,9 +345,11 @@ class Group {
   void at(Step step) { step_ = step; }
   //! Waits for a frame of this kind from this rank; others are kept for later.
   Frame expect(int from, Kind kind) {
-    return expect([&](const Frame& f) {
-      return f.from == from && is(f, kind) && f.header.step == step_.value();
-    }, from);
+    return expect(
+        [&](const Frame& f) {
+          return f.from == from && is(f, kind) && f.header.step == step_.value();
+        },
+        from);
   }
   //! Waits for a frame that is wanted; `whom` is who must send it.
   template <class Wanted>
@@ -371,7 +388,7 @@ class Group {
     if (on_crash_point) on_crash_point({name, step_, index});
   }
   //! Bytes of a buffer that travel as one frame; equal on all ranks.
-  std::size_t chunk_bytes = std::size_t{256} << 10;
+  std::size_t chunk_bytes = std::size_t{512} << 10;
 
  private:
   [[nodiscard]] int next() const { return (rank_ + 1) % size_; }
@@ -393,9 +410,10 @@ class Group {
   void join() {
     if (!managed() || joined_) return refuse_interrupted();
     if (me_.replacement)
-      throw CommError{"a replacement takes no part in collectives outside the session: the others "
-                      "passed them long ago. Derive initial values from a seed, not a broadcast",
-                      {.rank = Rank{me_.rank}}};
+      throw CommError{
+          "a replacement takes no part in collectives outside the session: the others "
+          "passed them long ago. Derive initial values from a seed, not a broadcast",
+          {.rank = Rank{me_.rank}}};
     View first = await_view();
     enter(first);
     unclaimed_ = std::move(first);
@@ -409,7 +427,7 @@ class Group {
 
   // ---- frames -----------------------------------------------------------------------------------
 
-  Frame unstash(typename std::deque<Frame>::iterator at) {
+  Frame unstash(const typename std::deque<Frame>::iterator& at) {
     Frame f = std::move(*at);
     stash_.erase(at);
     auto from = static_cast<std::size_t>(f.from);
@@ -437,10 +455,12 @@ class Group {
       if (!f) {
         refuse_interrupted();
         if (now() >= deadline)
-          throw PeerLost{"a peer was silent for " +
-                             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(me_.timeout).count()) +
-                             " ms (timeout)",
-                         {.rank = Rank{whom}}};
+          throw PeerLost{
+              "a peer was silent for " +
+                  std::to_string(
+                      std::chrono::duration_cast<std::chrono::milliseconds>(me_.timeout).count()) +
+                  " ms (timeout)",
+              {.rank = Rank{whom}}};
         if (drained && !busy()) return {};
         continue;
       }
@@ -481,7 +501,8 @@ class Group {
       }
       if (buffer == buffers.size()) return {};
       const Buffer& b = buffers[buffer];
-      std::size_t count = std::min(b.count - first, std::max<std::size_t>(chunk_bytes / size_of(b.dtype), 1));
+      std::size_t count =
+          std::min(b.count - first, std::max<std::size_t>(chunk_bytes / size_of(b.dtype), 1));
       Chunk c{buffer, first, count, part++};
       first += count;
       return c;
@@ -495,15 +516,18 @@ class Group {
     h.offset = c.first;
     return h;
   }
-  static std::byte* address(const Buffer& b, const Chunk& c) { return b.data + c.first * size_of(b.dtype); }
+  static std::byte* address(const Buffer& b, const Chunk& c) {
+    return b.data + c.first * size_of(b.dtype);
+  }
 
   void check_chunk(const Frame& f, const Buffer& b, const Chunk& c, std::size_t bytes) const {
     if (f.header.step == step_.value() && f.header.tag == b.tag && f.header.part == c.part &&
         f.payload.size() == bytes)
       return;
-    throw CommError{"rank " + std::to_string(f.from) + " reduces bucket " + std::to_string(f.header.tag) +
-                        " of step " + std::to_string(f.header.step) + " where bucket " +
-                        std::to_string(b.tag) + " is due: every rank must reduce, and call ready(), in "
+    throw CommError{"rank " + std::to_string(f.from) + " reduces bucket " +
+                        std::to_string(f.header.tag) + " of step " + std::to_string(f.header.step) +
+                        " where bucket " + std::to_string(b.tag) +
+                        " is due: every rank must reduce, and call ready(), in "
                         "the same order",
                     {.rank = Rank{rank_}, .step = step_}};
   }
@@ -536,7 +560,8 @@ class Group {
       if (--left[buffer] == 0) done(buffer);
     };
 
-    Cursor outgoing{buffers, chunk_bytes}, incoming{buffers, chunk_bytes}, results{buffers, chunk_bytes};
+    Cursor outgoing{buffers, chunk_bytes}, incoming{buffers, chunk_bytes},
+        results{buffers, chunk_bytes};
     std::optional<Chunk> unsent = rank_ == 0 ? outgoing.take() : std::nullopt;
     if (rank_ == 0) partials = 0;
     if (rank_ == last) totals = 0;
@@ -584,7 +609,8 @@ class Group {
 
   void send_partial(const Buffer& b, const Chunk& c) {
     if (sum_type(b.dtype) == b.dtype) {
-      link_->post(next(), chunk_header(Kind::partial, b, c), {address(b, c), c.count * size_of(b.dtype)});
+      link_->post(next(), chunk_header(Kind::partial, b, c),
+                  {address(b, c), c.count * size_of(b.dtype)});
     } else {
       Payload wide{c.count * sizeof(float)};
       kernel::to_float(b.dtype, address(b, c), reinterpret_cast<float*>(wide.data()), c.count);
@@ -623,7 +649,8 @@ class Group {
     if (size_ == 1) return;
     std::size_t expected = 0;
     auto each_chunk = [&](std::size_t bytes, auto&& use) {
-      for (std::size_t at = 0; at < bytes; at += chunk_bytes) use(at, std::min(chunk_bytes, bytes - at));
+      for (std::size_t at = 0; at < bytes; at += chunk_bytes)
+        use(at, std::min(chunk_bytes, bytes - at));
     };
     for (std::size_t i = 0; i < rooted.size(); ++i) {
       auto [bytes, root] = rooted[i];
@@ -639,12 +666,14 @@ class Group {
       });
     }
     while (expected > 0) {
-      Frame f = expect([&](const Frame& x) { return x.from == previous() && is(x, Kind::total); }, previous());
+      Frame f = expect([&](const Frame& x) { return x.from == previous() && is(x, Kind::total); },
+                       previous());
       if (f.header.tag >= rooted.size())
         throw CommError{"a broadcast that this rank does not take part in", {.rank = Rank{rank_}}};
       auto [bytes, root] = rooted[f.header.tag];
       if (f.header.offset > bytes.size() || f.payload.size() > bytes.size() - f.header.offset)
-        throw CommError{"a broadcast of another size than this rank expects", {.rank = Rank{rank_}}};
+        throw CommError{"a broadcast of another size than this rank expects",
+                        {.rank = Rank{rank_}}};
       --expected;
       std::memcpy(bytes.data() + f.header.offset, f.payload.data(), f.payload.size());
       if (next() != root)
@@ -666,9 +695,9 @@ class Group {
   std::optional<View> unclaimed_;  // of the generation that collectives before the session entered
   std::unique_ptr<std::atomic<bool>> cancelled_ = std::make_unique<std::atomic<bool>>(false);
   Bytes records_;
-  std::deque<Frame> control_;             // what the coordinator said and nobody took yet
-  std::deque<Frame> stash_;               // peers' frames that came before they were wanted
-  std::vector<std::size_t> held_;         // bytes stashed per peer
+  std::deque<Frame> control_;                 // what the coordinator said and nobody took yet
+  std::deque<Frame> stash_;                   // peers' frames that came before they were wanted
+  std::vector<std::size_t> held_;             // bytes stashed per peer
   std::deque<std::pair<int, Payload>> kept_;  // small payloads that are still leaving
 };
 

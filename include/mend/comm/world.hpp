@@ -40,7 +40,7 @@ struct Fault {
 
 //! How a World behaves.
 struct WorldOptions {
-  bool simulated = false;     //!< one worker at a time, order and delays from the seed, virtual time
+  bool simulated = false;  //!< one worker at a time, order and delays from the seed, virtual time
   std::uint64_t seed = 1;
   Time delay = std::chrono::milliseconds{2};  //!< longest delay of a message, simulated only
   Time lease = std::chrono::seconds{1};
@@ -63,9 +63,7 @@ class World {
       if (worker->thread.joinable()) worker->thread.join();
   }
 
-  [[nodiscard]] Time now() const {
-    return options_.simulated ? virtual_now_ : SystemClock{}.now();
-  }
+  [[nodiscard]] Time now() const { return options_.simulated ? virtual_now_ : SystemClock{}.now(); }
   [[nodiscard]] const WorldOptions& options() const { return options_; }
 
   class WorkerLink;
@@ -262,7 +260,8 @@ class World {
       if (!letters.empty() && letters.back().frame.header.kind == Header::broken) continue;
       Frame broken;
       broken.header.generation = generation.value();
-      letters.push_back({delayed(letters.empty() ? Time{} : letters.back().arrival), std::move(broken), from});
+      letters.push_back(
+          {delayed(letters.empty() ? Time{} : letters.back().arrival), std::move(broken), from});
       broken_.emplace_back(generation, from, to);
       notify(it->second->task);
     }
@@ -300,7 +299,8 @@ class World {
       if (w.held[r]) continue;
       auto it = w.inbox.find(w.peers[r].incarnation);
       if (it == w.inbox.end()) continue;
-      while (!it->second.empty() && it->second.front().frame.header.generation < w.generation.value())
+      while (!it->second.empty() &&
+             it->second.front().frame.header.generation < w.generation.value())
         it->second.pop_front();
       if (!it->second.empty() && it->second.front().arrival <= now() &&
           it->second.front().frame.header.generation == w.generation.value())
@@ -328,7 +328,8 @@ class World {
     w.ended = true;
     for (auto& [who, other] : workers_)
       if (who != w.who && !other->ended) {
-        bool knows = std::ranges::any_of(other->peers, [&](const Peer& p) { return p.incarnation == w.who; });
+        bool knows = std::ranges::any_of(other->peers,
+                                         [&](const Peer& p) { return p.incarnation == w.who; });
         if (knows) cut(who, w.who, other->generation, w.status != 0);
       }
     if (!w.fenced) {  // a fenced worker's end was reported when it was given up
@@ -459,7 +460,8 @@ class World::WorkerHub {
   std::optional<HubEvent> poll(Deadline deadline) {
     Lock lock{world_.mutex_};
     const std::function<bool()> ready = [&] {
-      return std::ranges::any_of(world_.hub_inbox_, [&](const auto& e) { return e.first <= world_.now(); });
+      return std::ranges::any_of(world_.hub_inbox_,
+                                 [&](const auto& e) { return e.first <= world_.now(); });
     };
     if (!world_.wait(lock, world_.hub_task_, ready, deadline)) return {};
     auto at = std::ranges::find_if(world_.hub_inbox_,

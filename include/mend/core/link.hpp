@@ -81,19 +81,21 @@ struct Frame {
 //! Another member of the generation, as the coordinator names it.
 struct Peer {
   Incarnation incarnation = 0;
-  std::string address{};    //!< what its link listens on; empty where links need none
-  Incarnation heir_of = 0;  //!< who was the first in its place; copies of per-rank state bear that name
+  std::string address{};  //!< what its link listens on; empty where links need none
+  Incarnation heir_of =
+      0;  //!< who was the first in its place; copies of per-rank state bear that name
 };
 
 //! Seam: one worker's connections, to the coordinator and, within a generation, to its peers.
 //!
 //! Laws. 1: frames of one sender to one receiver within one generation arrive complete, once and in
-//! order, or not at all from some point on. 2: a frame of another generation or incarnation is never
-//! delivered. 3: enter() forgets everything posted and not yet sent, all peers of older generations
-//! and what they sent; control frames stay. 4: control frames are delivered before peers' frames.
-//! 5: a peer's end is delivered as one frame of kind Header::broken after everything that it sent
-//! and that still arrived; what was posted to it and never left keeps its backlog until enter(). 6: no call blocks past its deadline; only poll() blocks at all.
-//! A link is used by one thread at a time; wake() may be called by any.
+//! order, or not at all from some point on. 2: a frame of another generation or incarnation is
+//! never delivered. 3: enter() forgets everything posted and not yet sent, all peers of older
+//! generations and what they sent; control frames stay. 4: control frames are delivered before
+//! peers' frames. 5: a peer's end is delivered as one frame of kind Header::broken after everything
+//! that it sent and that still arrived; what was posted to it and never left keeps its backlog
+//! until enter(). 6: no call blocks past its deadline; only poll() blocks at all. A link is used by
+//! one thread at a time; wake() may be called by any.
 //!
 //! post: queues; `payload` must stay valid until backlog(to) is 0, enter() or destruction.
 //! tell: to the coordinator; copies the payload. poll: moves data both ways until a frame is there;

@@ -94,7 +94,7 @@ class TrainState {
     static_assert(Element<T> && Element<U>,
                   "TrainState::add: an element type that mend does not know; specialise "
                   "mend::dtype_of for it");
-    if constexpr (Element<T> && Element<U>) {
+    if constexpr (Element<T> && Element<U> && !std::is_const_v<T> && !std::is_const_v<U>) {
       static_assert(lasting<V> && lasting<G>,
                     "TrainState::add does not copy: a temporary container would be gone before "
                     "the first step");
@@ -132,11 +132,13 @@ class TrainState {
     static_assert(lasting<V>,
                   "TrainState::add_buffer does not copy: a temporary container would be gone "
                   "before the first step");
-    Entry e = entry<T>(name, Kind::buffer, std::ranges::size(value), std::move(traits));
-    e.value = bytes_of(value);
-    e.placement = std::move(placement);
-    e.moved = watch(value);
-    insert(std::move(e));
+    if constexpr (Element<T> && !std::is_const_v<T>) {
+      Entry e = entry<T>(name, Kind::buffer, std::ranges::size(value), std::move(traits));
+      e.value = bytes_of(value);
+      e.placement = std::move(placement);
+      e.moved = watch(value);
+      insert(std::move(e));
+    }
     return *this;
   }
 

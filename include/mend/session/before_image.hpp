@@ -53,7 +53,8 @@ class BeforeImage {
 
  private:
   static bool in_memory(const TrainState::Entry& e) {
-    return e.before_image && (e.kind == TrainState::Kind::buffer || e.kind == TrainState::Kind::scalar);
+    return e.before_image &&
+           (e.kind == TrainState::Kind::buffer || e.kind == TrainState::Kind::scalar);
   }
 
   const TrainState& state_;

@@ -39,8 +39,7 @@ class BucketPlan {
       if (e.kind != TrainState::Kind::tensor || !e.tied_to.empty() || e.count == 0) continue;
       bool small = e.gradient_bytes() < small_bytes;
       if (!(small && open && buckets_.back().dtype == e.gradient_dtype &&
-            buckets_.back().bytes() + e.gradient_bytes() <= packed_bytes))
-        {
+            buckets_.back().bytes() + e.gradient_bytes() <= packed_bytes)) {
         buckets_.emplace_back();
         buckets_.back().dtype = e.gradient_dtype;
       }
@@ -62,7 +61,8 @@ class BucketPlan {
   [[nodiscard]] std::size_t size() const { return buckets_.size(); }
   [[nodiscard]] const Bucket& operator[](std::size_t i) const { return buckets_[i]; }
 
-  //! The entry of a tensor, or of the one that it is tied to. Throws StateError for an unknown name.
+  //! The entry of a tensor, or of the one that it is tied to. Throws StateError for an unknown
+  //! name.
   [[nodiscard]] std::size_t entry(std::string_view name) const {
     const TrainState::Entry* e = state_.find(name);
     if (e != nullptr && !e->tied_to.empty()) e = state_.find(e->tied_to);

@@ -9,8 +9,8 @@
 
 namespace mend {
 
-//! One thread that runs jobs in order beside the trainer's; begins with the first job, ends with the
-//! object. Jobs must not throw.
+//! One thread that runs jobs in order beside the trainer's; begins with the first job, ends with
+//! the object. Jobs must not throw.
 class HelperThread {
  public:
   HelperThread() = default;

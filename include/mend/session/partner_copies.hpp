@@ -78,9 +78,8 @@ class PartnerCopies {
   }
   //! Members of the new generation have sent their copies anew: those of the dead may go.
   void keep_only(const std::vector<Incarnation>& members) {
-    std::erase_if(held_, [&](const auto& h) {
-      return std::ranges::find(members, h.first) == members.end();
-    });
+    std::erase_if(
+        held_, [&](const auto& h) { return std::ranges::find(members, h.first) == members.end(); });
   }
   [[nodiscard]] std::vector<std::pair<Incarnation, std::vector<std::int64_t>>> list() const {
     std::vector<std::pair<Incarnation, std::vector<std::int64_t>>> all;
@@ -98,7 +97,9 @@ class PartnerCopies {
   }
 
  private:
-  static bool copied(const TrainState::Entry& e) { return e.placement.per_rank && e.placement.copies > 0; }
+  static bool copied(const TrainState::Entry& e) {
+    return e.placement.per_rank && e.placement.copies > 0;
+  }
 
   const TrainState& state_;
   int wanted_ = 0;

@@ -27,11 +27,11 @@
 #include "mend/core/policy.hpp"
 #include "mend/core/train_state.hpp"
 #include "mend/kernel/host/reduce.hpp"
+#include "mend/optim/check_options.hpp"
 #include "mend/optim/clip_norm.hpp"
 #include "mend/optim/own_update.hpp"
 #include "mend/optim/rule.hpp"
 #include "mend/optim/skip_non_finite.hpp"
-#include "mend/optim/check_options.hpp"
 #include "mend/optim/undo/record.hpp"
 #include "mend/optim/undo/roll_forward.hpp"
 #include "mend/optim/undo/snapshot.hpp"
@@ -91,19 +91,21 @@ struct UpdaterOf<U> {
 //!   mend::Session session{state, mend::Adam{.lr = 1e-3f}, comm, mend::ReplicaRecovery{}};
 //!   session.train(10'000, [&](mend::Step step) { return forward_backward(batch(step)); });
 //!
-//! Refers to the state and the communicator, owns update and policies; neither copied nor moved. One
-//! thread calls it. Blocks as long as other ranks take, at most the communicator's timeout.
+//! Refers to the state and the communicator, owns update and policies; neither copied nor moved.
+//! One thread calls it. Blocks as long as other ranks take, at most the communicator's timeout.
 //! Throws StateError and OptionError for what cannot work, RunStopped when the run as a whole
 //! cannot go on, CommError when this worker is cut off; what the lambda throws reaches its caller.
-//! Memory: slots, the before-image, one pack of small gradients (a kilobyte per small tensor or so).
+//! Memory: slots, the before-image, one pack of small gradients (a kilobyte per small tensor or
+//! so).
 template <class U, class Comm, class... Policies>
 class Session {
   static_assert(detail::Update<U>,
                 "Session's second argument is an update: a rule (mend::Adam, or your own: see "
                 "check_rule) or mend::OwnUpdate");
-  static_assert(comm::Communicator<Comm>,
-                "Session's third argument is a Communicator: rank(), size(), agree(); policies come "
-                "after it");
+  static_assert(
+      comm::Communicator<Comm>,
+      "Session's third argument is a Communicator: rank(), size(), agree(); policies come "
+      "after it");
   static_assert((Policy<Policies> && ...),
                 "Session: one of the policies is none of mend's kinds (recovery, reduction, undo, "
                 "schedule, device, clip, sharding, check, trace)");
@@ -113,9 +115,10 @@ class Session {
                     detail::count_of_kind<kind::reduction, Policies...> <= 1 &&
                     detail::count_of_kind<kind::clip, Policies...> <= 1,
                 "Session: two policies of one kind; undo, reduction and clip take one each");
-  static_assert(detail::count_of<ReplicaRecovery, Policies...> == 0 || comm::Elastic<Comm>,
-                "ReplicaRecovery needs a Communicator whose members can be replaced; the one given to "
-                "Session has no coordinator");
+  static_assert(
+      detail::count_of<ReplicaRecovery, Policies...> == 0 || comm::Elastic<Comm>,
+      "ReplicaRecovery needs a Communicator whose members can be replaced; the one given to "
+      "Session has no coordinator");
 
   static constexpr bool replicas = detail::count_of<ReplicaRecovery, Policies...> > 0;
   static constexpr bool own_reduction = detail::count_of<OwnReduction, Policies...> > 0;
@@ -128,23 +131,32 @@ class Session {
   //! What can be taken back may begin early: a bucket is updated as soon as it is reduced.
   static constexpr bool overlapped = Undo::reverts;
 
-  static_assert(!(overlapped && skips),
-                "overlapped updates begin before the last gradient is known: ClipNorm and SkipNonFinite "
-                "need all of them first; leave the undo policy out");
+  static_assert(
+      !(overlapped && skips),
+      "overlapped updates begin before the last gradient is known: ClipNorm and SkipNonFinite "
+      "need all of them first; leave the undo policy out");
   static_assert(!(clips && own_update),
                 "ClipNorm scales the gradients inside a rule; an OwnUpdate clips its own");
   static_assert(!(overlapped && own_update),
                 "an undo policy needs a rule: mend cannot undo what OwnUpdate does");
-  static_assert(own_reduction || comm::CanAllReduce<Comm>,
-                "Session reduces gradients: the Communicator needs all_reduce(), or give OwnReduction");
+  static_assert(
+      own_reduction || comm::CanAllReduce<Comm>,
+      "Session reduces gradients: the Communicator needs all_reduce(), or give OwnReduction");
 
  public:
   Session(TrainState& state, U update, Comm& comm, Policies... policies)
-      : state_{state}, update_{std::move(update)}, comm_{comm}, policies_{std::move(policies)...},
+      : state_{state},
+        update_{std::move(update)},
+        comm_{comm},
+        policies_{std::move(policies)...},
         frozen_{state},
         updater_{make_updater()},
-        plan_{state}, image_{state}, copies_{state}, transfer_{state, plan_, copies_},
-        step_{state.step}, applied_{state.applied} {
+        plan_{state},
+        image_{state},
+        copies_{state},
+        transfer_{state, plan_, copies_},
+        step_{state.step},
+        applied_{state.applied} {
     refuse_what_cannot_be_restored();
     reduced_.assign(plan_.size() + 1, false);
     updated_.assign(plan_.size(), false);
@@ -180,7 +192,8 @@ class Session {
   //! takes part in no collective. Neither may last longer than the communicator's timeout. A worker
   //! whose train() threw is replaced: it is expected to end, and is ended after a lease.
   template <class F, class A = void (*)(const Committed&)>
-  void train(Step last, F&& step_fn, A&& after = [](const Committed&) {}) {
+  void train(
+      Step last, F&& step_fn, A&& after = [](const Committed&) {}) {
     using Result = std::invoke_result_t<F&, Step>;
     static_assert(std::is_void_v<Result> || std::floating_point<Result>,
                   "the step function returns nothing or this rank's loss (float or double)");
@@ -206,10 +219,10 @@ class Session {
     }
   }
 
-  //! For a trainer that keeps its loop: `while (auto step = session.next(500)) { ... }`. Commits the
-  //! step before, or returns it again when a failure cut it short; empty once `last` is reached or
-  //! the run was asked to stop. Leaving the loop early (break) leaves the step at hand uncommitted;
-  //! leave it on all ranks or on none.
+  //! For a trainer that keeps its loop: `while (auto step = session.next(500)) { ... }`. Commits
+  //! the step before, or returns it again when a failure cut it short; empty once `last` is reached
+  //! or the run was asked to stop. Leaving the loop early (break) leaves the step at hand
+  //! uncommitted; leave it on all ranks or on none.
   std::optional<Step> next(Step last) {
     begin(last);
     if (pending_ && returned_) settle(0);
@@ -221,12 +234,14 @@ class Session {
   //! The gradient of this tensor is final: its bucket may travel while the lambda goes on. Call it
   //! once per step, in the same order on all ranks.
   void ready(std::string_view name) {
-    static_assert(!own_reduction, "ready() is for gradients that mend reduces; OwnReduction does it itself");
+    static_assert(!own_reduction,
+                  "ready() is for gradients that mend reduces; OwnReduction does it itself");
     if (!pending_) throw StateError{"ready() belongs into the step function"};
     std::size_t entry = plan_.entry(name), b = plan_.find(entry);
     if (released_[entry])
-      throw StateError{"ready(\"" + std::string{name} + "\") was called twice in one step; call it "
-                       "once, when the gradient is final",
+      throw StateError{"ready(\"" + std::string{name} +
+                           "\") was called twice in one step; call it "
+                           "once, when the gradient is final",
                        {.rank = Rank{comm_.rank()}, .step = step_}};
     released_[entry] = true;
     if (b == plan_.size() || interrupted_ || checking_purity()) return;
@@ -328,7 +343,8 @@ class Session {
       return {};
     } else {
       int threads = 1;
-      if constexpr (detail::count_of<HostThreads, Policies...> > 0) threads = policy<HostThreads>().count;
+      if constexpr (detail::count_of < HostThreads, Policies... >> 0)
+        threads = policy<HostThreads>().count;
       return typename detail::UpdaterOf<U>::type{state_, update_, threads};
     }
   }
@@ -339,10 +355,12 @@ class Session {
       if (!e.placement.per_rank) continue;
       if constexpr (replicas && detail::count_of_kind<kind::recovery, Policies...> == 1)
         if (e.placement.copies == 0)
-          throw StateError{"ReplicaRecovery cannot restore '" + e.name +
-                           "': it lives on one rank only. Give it PerRank{.copies = 1}, or add a checkpointer"};
+          throw StateError{
+              "ReplicaRecovery cannot restore '" + e.name +
+              "': it lives on one rank only. Give it PerRank{.copies = 1}, or add a checkpointer"};
       if (e.placement.copies > 0 && !e.before_image)
-        throw StateError{"'" + e.name + "' has partner copies, which are taken before the update, and no "
+        throw StateError{"'" + e.name +
+                         "' has partner copies, which are taken before the update, and no "
                          "before-image, because the update changes it; use PerRank{.copies = 0}"};
     }
   }
@@ -378,7 +396,8 @@ class Session {
   //! The step to compute: a new one, or the one that was cut short.
   std::optional<Step> open(Step last) {
     if (!pending_) {
-      if (trains_ > 0 && trains_ <= trains_passed_) return {};  // what came after it is already under way
+      if (trains_ > 0 && trains_ <= trains_passed_)
+        return {};  // what came after it is already under way
       if (step_ > last && trains_passed_ > 0) return {};
       if (step_ >= last || stopping_) {
         finish();
@@ -424,8 +443,8 @@ class Session {
     }
   }
   //! What the lambda throws may be the first sign of a lost member: from a collective of the user's
-  //! own, or, with OwnReduction, from the trainer's reduction. settle() then recovers and the step is
-  //! repeated; a reduction that keeps failing reaches the caller.
+  //! own, or, with OwnReduction, from the trainer's reduction. settle() then recovers and the step
+  //! is repeated; a reduction that keeps failing reaches the caller.
   template <class F>
   void guarded(F&& f) {
     constexpr int tries = 3;
@@ -448,14 +467,14 @@ class Session {
   }
 
   [[nodiscard]] bool checking_purity() const {
-    if constexpr (detail::count_of<PurityCheck, Policies...> > 0)
+    if constexpr (detail::count_of < PurityCheck, Policies... >> 0)
       return purity_checked_ < policy<PurityCheck>().steps;
     else
       return false;
   }
   template <class F>
   void purity(F& step_fn, Step step) {
-    if constexpr (detail::count_of<PurityCheck, Policies...> > 0) {
+    if constexpr (detail::count_of < PurityCheck, Policies... >> 0) {
       if (!checking_purity() || interrupted_) return;
       std::vector<Hash128> first = impressions();
       std::fill(ready_.begin(), ready_.end(), 0);
@@ -465,10 +484,11 @@ class Session {
       std::vector<Hash128> second = impressions();
       for (std::size_t i = 0; i < first.size(); ++i)
         if (first[i] != second[i])
-          throw StateError{"the step function is impure: '" + state_.entries()[i].name +
-                               "' differs between two calls for one step; register what it depends on "
-                               "(add_buffer, add_scalar, add_state)",
-                           {.rank = Rank{comm_.rank()}, .step = step}};
+          throw StateError{
+              "the step function is impure: '" + state_.entries()[i].name +
+                  "' differs between two calls for one step; register what it depends on "
+                  "(add_buffer, add_scalar, add_state)",
+              {.rank = Rank{comm_.rank()}, .step = step}};
       ++purity_checked_;
     }
   }
@@ -624,8 +644,7 @@ class Session {
     for (const TrainState::Entry& e : state_.entries())
       if (sliced(e)) total += e.bytes();
     std::uint64_t length = std::max<std::uint64_t>((total / slices + 8) & ~std::uint64_t{7}, 4096);
-    std::uint64_t from =
-        static_cast<std::uint64_t>(step_.value()) % (total / length + 1) * length;
+    std::uint64_t from = static_cast<std::uint64_t>(step_.value()) % (total / length + 1) * length;
     StateHash hash;
     std::uint64_t at = 0;
     for (const TrainState::Entry& e : state_.entries()) {
@@ -637,7 +656,8 @@ class Session {
     return hash.value();
   }
   static bool sliced(const TrainState::Entry& e) {
-    return (e.kind == TrainState::Kind::tensor || e.kind == TrainState::Kind::slot) && e.tied_to.empty();
+    return (e.kind == TrainState::Kind::tensor || e.kind == TrainState::Kind::slot) &&
+           e.tied_to.empty();
   }
 
   //! Norm and finiteness, from reduced gradients alone, so that every rank decides alike.
@@ -700,7 +720,8 @@ class Session {
     }
     done.loss = static_cast<float>(loss / static_cast<double>(ranks));
     done.gradient_norm = static_cast<float>(norm_);
-    if constexpr (!own_update) done.learning_rate = static_cast<float>(updater_.learning_rate(Step{applied_}));
+    if constexpr (!own_update)
+      done.learning_rate = static_cast<float>(updater_.learning_rate(Step{applied_}));
     done.repeated = repeated_;
     done.skipped = skip_;
     record(trace::EventKind::commit, now(), {});
@@ -713,7 +734,8 @@ class Session {
     pending_ = false;
     committed_ = done;
     tell_progress();
-    if constexpr (elastic) comm_.check_lease();  // who was given up must not act as if it had committed
+    if constexpr (elastic)
+      comm_.check_lease();  // who was given up must not act as if it had committed
     if (after_) after_(done);
     reached("committed");
   }
@@ -777,14 +799,16 @@ class Session {
   }
   void report_broken(const comm::PeerLost& e) {
     if constexpr (elastic) {
-      comm_.tell(Kind::broken_link, step_, {}, static_cast<std::uint32_t>(e.rank() ? int{*e.rank()} : -1));
+      comm_.tell(Kind::broken_link, step_, {},
+                 static_cast<std::uint32_t>(e.rank() ? int{*e.rank()} : -1));
     }
   }
 
   void join_generation() {
     view_ = comm_.await_view();
     if (has_state_ && begun_ && !replicas) {
-      std::string text = "a member was lost and this session has no recovery policy; add mend::ReplicaRecovery";
+      std::string text =
+          "a member was lost and this session has no recovery policy; add mend::ReplicaRecovery";
       comm_.tell(Kind::refused, step_, std::as_bytes(std::span{text}));
       throw RunStopped{text, {.rank = Rank{comm_.rank()}, .step = step_}};
     }
@@ -809,9 +833,10 @@ class Session {
     Step target{plan_frame.header.step};
     reached("plan");
     if (plan.restore && touched_)
-      throw CommError{"this worker received half of a state whose holders died, and has no checkpoint to "
-                      "begin from; it ends and another one takes its place",
-                      {.rank = Rank{comm_.rank()}}};
+      throw CommError{
+          "this worker received half of a state whose holders died, and has no checkpoint to "
+          "begin from; it ends and another one takes its place",
+          {.rank = Rank{comm_.rank()}}};
     if (!has_state_ && !plan.restore) {
       wait_control(Kind::feed);
       reached("feed");
@@ -862,8 +887,8 @@ class Session {
       return;
     }
     if (!pending_ || target != step_.next())
-      throw CommError{"the plan asks for step " + std::to_string(target.value()) + " of a member at step " +
-                          std::to_string(step_.value()),
+      throw CommError{"the plan asks for step " + std::to_string(target.value()) +
+                          " of a member at step " + std::to_string(step_.value()),
                       {.rank = Rank{comm_.rank()}}};
     fetch_missing_buckets(target, plan);
     reached("roll_forward");
@@ -901,8 +926,8 @@ class Session {
       comm_.post_copy(holder, h, {});
     }
   }
-  //! A holder of reduced buckets stays until all who miss some have them: commit calls `after`, which
-  //! may write gradients.
+  //! A holder of reduced buckets stays until all who miss some have them: commit calls `after`,
+  //! which may write gradients.
   void serve_buckets(const comm::Plan& plan) {
     if (std::ranges::find(plan.bucket_holders, comm_.rank()) == plan.bucket_holders.end()) return;
     transfer_.serve_buckets(comm_);
@@ -924,7 +949,8 @@ class Session {
       Bytes copy(table.copy->first);
       std::vector<bool> have;
       transfer_.fetch(comm_, target.value(),
-                      {{StateTransfer::What::copy, 0, copy.data(), copy.size(), holders, heir_of}}, have, other);
+                      {{StateTransfer::What::copy, 0, copy.data(), copy.size(), holders, heir_of}},
+                      have, other);
       if (hash_bytes(copy) != table.copy->second)
         throw CommError{"a partner's copy does not have the hash that it states"};
       copies_.decode(copy);
@@ -959,7 +985,9 @@ class Session {
   Frame wait_frame() {
     Time long_enough = 4 * comm_.membership().timeout;  // slower members may end their lambda first
     std::optional<Frame> f = comm_.next_frame(mend::after(comm_.now(), long_enough));
-    if (!f) throw CommError{"the launcher said nothing in time", {.rank = Rank{comm_.rank()}, .step = step_}};
+    if (!f)
+      throw CommError{"the launcher said nothing in time",
+                      {.rank = Rank{comm_.rank()}, .step = step_}};
     return *std::move(f);
   }
   //! Serves peers until the coordinator says `kind` of this generation.
@@ -997,7 +1025,8 @@ class Session {
     if constexpr (elastic) {
       post_copies(version);
       for (int from = -1; (from = missing_copy(version)) >= 0;)
-        take_copy(comm_.expect([&](const Frame& f) { return comm_.is(f, Kind::copy) && f.from == from; }, from));
+        take_copy(comm_.expect(
+            [&](const Frame& f) { return comm_.is(f, Kind::copy) && f.from == from; }, from));
       comm_.drain();
       reached("copies");
     }
@@ -1044,7 +1073,8 @@ class Session {
       for (std::int64_t extent : e.shape) text += std::to_string(extent) + ",";
       text += "]";
       if (e.gradient != nullptr) text += " gradient " + std::string{name_of(e.gradient_dtype)};
-      if (e.placement.per_rank) text += " per rank, " + std::to_string(e.placement.copies) + " copies";
+      if (e.placement.per_rank)
+        text += " per rank, " + std::to_string(e.placement.copies) + " copies";
       if (!e.tied_to.empty()) text += " tied to '" + e.tied_to + "'";
       text += " group " + e.group + "\n";
     }
@@ -1084,7 +1114,8 @@ class Session {
   }
   void poison_gradients() {
     for (const TrainState::Entry& e : state_.entries())
-      if (e.gradient != nullptr) std::memset(e.gradient, 0xff, e.gradient_bytes());  // a NaN in every format
+      if (e.gradient != nullptr)
+        std::memset(e.gradient, 0xff, e.gradient_bytes());  // a NaN in every format
   }
 
   //! Tells the group that this worker goes, so that it does not wait for the connection to break.
@@ -1119,7 +1150,8 @@ class Session {
   std::vector<std::size_t> ready_;       // tensors released, per bucket
   std::vector<bool> released_;           // per entry
   std::vector<std::uint64_t> closing_;
-  std::vector<std::pair<std::int64_t, Bytes>> copies_in_;  // per rank: the last whole version, and parts
+  std::vector<std::pair<std::int64_t, Bytes>>
+      copies_in_;  // per rank: the last whole version, and parts
   std::vector<Hash128> hashes_;
   std::int64_t trains_ = 0, trains_finished_ = 0, trains_passed_ = 0;  // calls of train()
   Time told_{};
@@ -1131,8 +1163,8 @@ class Session {
   int exceptions_ = std::uncaught_exceptions(), own_failures_ = 0, purity_checked_ = 0;
   bool begun_ = false, pending_ = false, returned_ = false, repeated_ = false, finished_ = false;
   bool has_state_ = true, whole_ = false, stopping_ = false, schema_told_ = false;
-  bool coefficients_fixed_ = false, decided_ = false, skip_ = false, left_ = false, touched_ = false,
-       updating_ = false, own_updated_ = false;
+  bool coefficients_fixed_ = false, decided_ = false, skip_ = false, left_ = false,
+       touched_ = false, updating_ = false, own_updated_ = false;
   int step_size_ = 1;    // ranks of the generation in which the step's lambda ran
   HelperThread helper_;  // last, so that its jobs end first
 };

@@ -33,7 +33,9 @@ class StateTransfer {
   StateTransfer(const TrainState& state, const BucketPlan& buckets, const PartnerCopies& copies)
       : state_{state}, buckets_{buckets}, copies_{copies} {}
 
-  static bool travels(const TrainState::Entry& e) { return !e.placement.per_rank && e.tied_to.empty(); }
+  static bool travels(const TrainState::Entry& e) {
+    return !e.placement.per_rank && e.tied_to.empty();
+  }
 
   //! The hash of every entry (zero for what does not travel), then of meta, then of all of them.
   //! Also fixes what states save, so that all who are served get the same.
@@ -97,12 +99,12 @@ class StateTransfer {
     Incarnation heir_of = 0;  //!< copy: of whom
   };
 
-  //! Asks for chunks, some at each source, until all have come. have: one flag per chunk in order of
-  //! pieces; an interrupted fetch goes on with it. Frames that are not chunks are given to `other`.
-  //! Throws CommError, Interrupted, PeerLost.
+  //! Asks for chunks, some at each source, until all have come. have: one flag per chunk in order
+  //! of pieces; an interrupted fetch goes on with it. Frames that are not chunks are given to
+  //! `other`. Throws CommError, Interrupted, PeerLost.
   template <class Comm, class Other>
-  void fetch(Comm& comm, std::int64_t version, const std::vector<Piece>& pieces, std::vector<bool>& have,
-             Other&& other) {
+  void fetch(Comm& comm, std::int64_t version, const std::vector<Piece>& pieces,
+             std::vector<bool>& have, Other&& other) {
     struct Part {
       const Piece* piece;
       std::size_t offset, size, number;
@@ -128,10 +130,11 @@ class StateTransfer {
         }
         if (piece == pieces.size()) return;
         const Piece& p = pieces[piece];
-        int source = *std::ranges::min_element(p.sources, {}, [&](int s) {  // ties: spread the askers
-          return std::pair{load[static_cast<std::size_t>(s)],
-                           (s + comm.size() - comm.rank() - 1) % comm.size()};
-        });
+        int source =
+            *std::ranges::min_element(p.sources, {}, [&](int s) {  // ties: spread the askers
+              return std::pair{load[static_cast<std::size_t>(s)],
+                               (s + comm.size() - comm.rank() - 1) % comm.size()};
+            });
         if (load[static_cast<std::size_t>(source)] == window) return;
         Part part{&p, offset, std::min(chunk, p.size - offset), number, source};
         ++load[static_cast<std::size_t>(source)];
@@ -145,7 +148,8 @@ class StateTransfer {
     while (left > 0) {
       Frame f = await(comm, version, asked.front().source, other);
       auto part = std::ranges::find_if(asked, [&](const Part& x) {
-        return x.source == f.from && x.piece->index == f.header.tag && x.offset == f.header.offset &&
+        return x.source == f.from && x.piece->index == f.header.tag &&
+               x.offset == f.header.offset &&
                static_cast<std::uint16_t>(x.piece->what) == f.header.flags;
       });
       if (part == asked.end()) continue;  // of an attempt that was interrupted
@@ -169,7 +173,8 @@ class StateTransfer {
     std::optional<std::pair<std::uint64_t, Hash128>> copy;
   };
   template <class Comm, class Other>
-  Table fetch_table(Comm& comm, int source, Incarnation heir_of, std::int64_t version, Other&& other) {
+  Table fetch_table(Comm& comm, int source, Incarnation heir_of, std::int64_t version,
+                    Other&& other) {
     request(comm, source, version, What::table, 0, 0, 0, heir_of);
     for (;;) {
       Frame f = await(comm, version, source, other);
@@ -192,8 +197,10 @@ class StateTransfer {
   //! Everything that travels, from `sources`, at `version`, into the state; returns meta.
   //! Continues where an interrupted attempt at the same version ended.
   template <class Comm, class Other>
-  Bytes fetch_state(Comm& comm, std::int64_t version, const std::vector<int>& sources, Other&& other) {
-    Table table = fetch_table(comm, sources[static_cast<std::size_t>(comm.rank()) % sources.size()], 0, version, other);
+  Bytes fetch_state(Comm& comm, std::int64_t version, const std::vector<int>& sources,
+                    Other&& other) {
+    Table table = fetch_table(comm, sources[static_cast<std::size_t>(comm.rank()) % sources.size()],
+                              0, version, other);
     const auto& entries = state_.entries();
     if (table.items.size() != entries.size() + 1)
       throw CommError{"a source registered another number of entries"};
@@ -216,18 +223,20 @@ class StateTransfer {
       }
     };
     each([&](std::size_t i, std::byte* to, std::size_t size) {
-      pieces.push_back({i < entries.size() ? What::item : What::meta, static_cast<std::uint32_t>(i), to,
-                        size, sources});
+      pieces.push_back({i < entries.size() ? What::item : What::meta, static_cast<std::uint32_t>(i),
+                        to, size, sources});
     });
     fetch(comm, version, pieces, have_, other);
     each([&](std::size_t i, std::byte* to, std::size_t size) {
       if (hash_bytes({to, size}) != table.items[i].second)
-        throw CommError{"what was received of " +
-                        (i < entries.size() ? "'" + entries[i].name + "'" : std::string{"the step"}) +
-                        " does not have the hash that its source states"};
+        throw CommError{
+            "what was received of " +
+            (i < entries.size() ? "'" + entries[i].name + "'" : std::string{"the step"}) +
+            " does not have the hash that its source states"};
     });
     for (std::size_t i = 0; i < entries.size(); ++i)
-      if (entries[i].kind == TrainState::Kind::state && travels(entries[i])) entries[i].load(partial_[i]);
+      if (entries[i].kind == TrainState::Kind::state && travels(entries[i]))
+        entries[i].load(partial_[i]);
     Bytes meta = std::move(partial_.back());
     partial_version_ = -1;
     partial_.clear();
@@ -243,7 +252,8 @@ class StateTransfer {
     h.flags = static_cast<std::uint16_t>(what);
     h.tag = index;
     h.offset = offset;
-    Bytes payload = std::move(ByteWriter{}.put(static_cast<std::uint64_t>(size)).put(heir_of)).take();
+    Bytes payload =
+        std::move(ByteWriter{}.put(static_cast<std::uint64_t>(size)).put(heir_of)).take();
     comm.post_copy(to, h, payload);
   }
 
@@ -280,7 +290,8 @@ class StateTransfer {
       payload.resize(size);
       if (hash_bytes(payload.view()).lo == sum) return payload;
     }
-    throw CommError{"a chunk of state from rank " + std::to_string(from) + " was damaged on its way"};
+    throw CommError{"a chunk of state from rank " + std::to_string(from) +
+                    " was damaged on its way"};
   }
   template <class Comm>
   void send(Comm& comm, const Frame& asked, ByteView body) const {
@@ -321,8 +332,10 @@ class StateTransfer {
         break;
       case What::meta: part(meta_); break;
       case What::bucket:
-        if (f.header.tag < buckets_.size()) part({buckets_[f.header.tag].data, buckets_[f.header.tag].bytes()});
-        else part(closing);
+        if (f.header.tag < buckets_.size())
+          part({buckets_[f.header.tag].data, buckets_[f.header.tag].bytes()});
+        else
+          part(closing);
         break;
       case What::copy:
         if (const Bytes* copy = copies_.find(heir_of, f.header.step)) part(*copy);

@@ -5,8 +5,8 @@
 
 namespace mend {
 
-//! What this rank does goes to a recorder, which must outlive the session: step, reduce, update, commit
-//! and recovery with their durations, transfers with their bytes.
+//! What this rank does goes to a recorder, which must outlive the session: step, reduce, update,
+//! commit and recovery with their durations, transfers with their bytes.
 class Traced {
  public:
   using kind = mend::kind::trace;

@@ -24,7 +24,8 @@
 
 namespace mend {
 
-//! Runs a rule over buckets: owns the optimizer's slots, knows each tensor's group and coefficients.
+//! Runs a rule over buckets: owns the optimizer's slots, knows each tensor's group and
+//! coefficients.
 template <Rule R>
 class Updater {
  public:
@@ -108,7 +109,8 @@ class Updater {
   }
 
  private:
-  static constexpr std::size_t grain = std::size_t{1} << 18;  // elements that one thread takes at a time
+  static constexpr std::size_t grain = std::size_t{1}
+                                       << 18;  // elements that one thread takes at a time
 
   struct Tensor {
     std::size_t group = 0;
@@ -136,9 +138,10 @@ class Updater {
     auto* g = reinterpret_cast<const T*>(e.gradient);
     workers_.parallel_for(e.count, grain, [&](std::size_t first, std::size_t last) {
       std::array<T*, slot_count> slots{};
-      for (std::size_t s = 0; s < slot_count; ++s) slots[s] = reinterpret_cast<T*>(t.slots[s]) + first;
-      kernel::apply<R>(coefficients_[t.group], reinterpret_cast<T*>(e.value) + first, slots, g + first,
-                       last - first, static_cast<T>(scale));
+      for (std::size_t s = 0; s < slot_count; ++s)
+        slots[s] = reinterpret_cast<T*>(t.slots[s]) + first;
+      kernel::apply<R>(coefficients_[t.group], reinterpret_cast<T*>(e.value) + first, slots,
+                       g + first, last - first, static_cast<T>(scale));
     });
   }
   //! A float master with a bf16 or f16 gradient: widened block by block.
@@ -148,9 +151,11 @@ class Updater {
       std::array<float, block> wide;
       for (; first < last; first += block) {
         std::size_t n = std::min(block, last - first);
-        kernel::to_float(e.gradient_dtype, e.gradient + first * size_of(e.gradient_dtype), wide.data(), n);
+        kernel::to_float(e.gradient_dtype, e.gradient + first * size_of(e.gradient_dtype),
+                         wide.data(), n);
         std::array<float*, slot_count> slots{};
-        for (std::size_t s = 0; s < slot_count; ++s) slots[s] = reinterpret_cast<float*>(t.slots[s]) + first;
+        for (std::size_t s = 0; s < slot_count; ++s)
+          slots[s] = reinterpret_cast<float*>(t.slots[s]) + first;
         kernel::apply<R>(coefficients_[t.group], reinterpret_cast<float*>(e.value) + first, slots,
                          wide.data(), n, static_cast<float>(scale));
       }

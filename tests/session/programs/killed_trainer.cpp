@@ -35,7 +35,9 @@ int main() {
   mend::Session session{trainer.state, mend::Adam{.lr = 1e-2}, comm, mend::ReplicaRecovery{}};
   session.train(
       steps,
-      [&](mend::Step step) { return trainer.step(step, [&](const std::string& name) { session.ready(name); }); },
+      [&](mend::Step step) {
+        return trainer.step(step, [&](const std::string& name) { session.ready(name); });
+      },
       [&](const mend::Committed& done) { trainer.after(done); });
   std::FILE* out = std::fopen((folder + "/" + std::to_string(comm.rank())).c_str(), "w");
   if (out == nullptr) return 2;

@@ -246,9 +246,8 @@ inline bool copies_were_lost(const Case& c, const Result& r) {
     if (n.what == Note::What::go) gos.push_back(i);
     if (n.what == Note::What::killed || n.what == Note::What::failed) deaths.push_back({n.rank, i});
     if (n.what == Note::What::death) {
-      auto unnoticed = std::ranges::find_if(deaths, [&](const Death& d) {
-        return d.rank == n.rank && d.noticed > r.notes.size();
-      });
+      auto unnoticed = std::ranges::find_if(
+          deaths, [&](const Death& d) { return d.rank == n.rank && d.noticed > r.notes.size(); });
       if (unnoticed != deaths.end())
         unnoticed->noticed = i;
       else  // a zombie: given up while it is stopped, and it does not know yet
@@ -325,8 +324,7 @@ inline Verdict judge(const Case& c, const Result& r) {
       for (auto [who, steps] : reached)
         if (steps > n.step && !zombie[who])
           return {"a step that worker " + std::to_string(who) + " committed is repeated" + where};
-      if (n.hash != ref.lambda.at({n.rank, n.step}))
-        return {"the lambda finds other bits" + where};
+      if (n.hash != ref.lambda.at({n.rank, n.step})) return {"the lambda finds other bits" + where};
     }
   }
 

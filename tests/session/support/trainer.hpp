@@ -68,8 +68,9 @@ inline mend::Hash128 hash_of(const mend::TrainState& state) {
 
 //! A trainer that is stateful on purpose: whatever a repeated step could get wrong is in it.
 //!
-//! A token's embedding goes through a linear layer (float master, bf16 gradient, bf16 copy), batch
-//! normalisation with running statistics of this rank, a rectifier and an output layer in double;
+//! A token's embedding goes through one of four linear experts (float master, bf16 gradient, bf16
+//! copy), batch normalisation with running statistics of this rank, a rectifier and an output layer
+//! in double;
 //! the target is another token's embedding, under the tied name "head". Noise is drawn from this
 //! rank's generator, samples from this rank's loader, which shuffles anew when it runs out;
 //! gradients accumulate over two micro-batches. Three buckets of one large tensor, one of several
@@ -91,7 +92,7 @@ class Trainer {
     const mend::PerRank per_rank{.copies = options.copies};
     state.add("embedding", embedding_, embedding_gradient_, {.shape = {vocabulary, width}})
         .add("head", embedding_, embedding_gradient_, {.shape = {vocabulary, width}})
-        .add("linear", linear_, linear_gradient_, {.shape = {width, hidden}})
+        .add("linear", linear_, linear_gradient_, {.shape = {experts, width, hidden}})
         .add_copy("linear", low_)
         .add_buffer("bn.mean", mean_, per_rank)
         .add("bn.gamma", gamma_, gamma_gradient_)
@@ -164,19 +165,19 @@ class Trainer {
   //! What a trainer does after a commit: keeps the best loss, and here a trail of all it was told.
   void after(const mend::Committed& done) {
     best_ = std::min(best_, done.loss);
-    for (std::uint64_t x :
-         {static_cast<std::uint64_t>(done.step.value()),
-          std::uint64_t{std::bit_cast<std::uint32_t>(done.loss)},
-          std::uint64_t{std::bit_cast<std::uint32_t>(done.gradient_norm)},
-          std::uint64_t{std::bit_cast<std::uint32_t>(done.learning_rate)},
-          std::uint64_t{done.skipped}})
+    for (std::uint64_t x : {static_cast<std::uint64_t>(done.step.value()),
+                            std::uint64_t{std::bit_cast<std::uint32_t>(done.loss)},
+                            std::uint64_t{std::bit_cast<std::uint32_t>(done.gradient_norm)},
+                            std::uint64_t{std::bit_cast<std::uint32_t>(done.learning_rate)},
+                            std::uint64_t{done.skipped}})
       trail_ = mend::detail::mix(trail_ ^ x);
   }
 
   mend::TrainState state;
 
  private:
-  static constexpr std::size_t vocabulary = 64, width = 64, hidden = 128, outputs = 16;
+  static constexpr std::size_t vocabulary = 256, width = 16, hidden = 128, outputs = 16;
+  static constexpr std::size_t experts = 4;
   static constexpr std::size_t large = 4096;  // floats: just a bucket of its own
   static constexpr int micro_batches = 2;
   static constexpr std::size_t batch = 2;
@@ -253,6 +254,9 @@ class Trainer {
     return value;
   }
 
+  //! Where the weights of the expert that this token goes to begin.
+  static std::size_t expert(const Sample& s) { return s.token % experts * width * hidden; }
+
   double forward() {
     for (Sample& s : samples_) {
       std::uint32_t id = loader_.next();
@@ -262,7 +266,8 @@ class Trainer {
         s.x[k] = embedding_[s.token * width + k] + 0.01f * uniform();
       s.normal.fill(0);
       for (std::size_t k = 0; k < width; ++k)
-        for (std::size_t h = 0; h < hidden; ++h) s.normal[h] += wide_[k * hidden + h] * s.x[k];
+        for (std::size_t h = 0; h < hidden; ++h)
+          s.normal[h] += wide_[expert(s) + k * hidden + h] * s.x[k];
     }
     for (std::size_t h = 0; h < hidden; ++h) {
       float mean = 0, variance = 0;
@@ -296,8 +301,7 @@ class Trainer {
         bias_gradient_[o] += static_cast<float>(s.error[o]);
         for (std::size_t h = 0; h < hidden; ++h) {
           output_gradient_[o * hidden + h] += s.error[o] * static_cast<double>(s.y[h]);
-          if (s.y[h] > 0)
-            s.gradient[h] += static_cast<float>(output_[o * hidden + h] * s.error[o]);
+          if (s.y[h] > 0) s.gradient[h] += static_cast<float>(output_[o * hidden + h] * s.error[o]);
         }
       }
     }
@@ -312,8 +316,8 @@ class Trainer {
       beta_gradient_[h] += sum;
       gamma_gradient_[h] += weighted;
       for (Sample& s : samples_)
-        s.gradient[h] =
-            gamma_[h] * inverse_[h] * (s.gradient[h] - sum / batch - s.normal[h] * weighted / batch);
+        s.gradient[h] = gamma_[h] * inverse_[h] *
+                        (s.gradient[h] - sum / batch - s.normal[h] * weighted / batch);
     }
   }
   void backward_linear() {
@@ -322,8 +326,9 @@ class Trainer {
         std::array<float, 8> sum{};
         for (std::size_t h = 0; h < hidden; h += sum.size())
           for (std::size_t lane = 0; lane < sum.size(); ++lane) {
-            linear_sum_[k * hidden + h + lane] += s.gradient[h + lane] * s.x[k];
-            sum[lane] += wide_[k * hidden + h + lane] * s.gradient[h + lane];
+            const std::size_t at = expert(s) + k * hidden + h + lane;
+            linear_sum_[at] += s.gradient[h + lane] * s.x[k];
+            sum[lane] += wide_[at] * s.gradient[h + lane];
           }
         for (float part : sum) embedding_gradient_[s.token * width + k] += part;
       }
@@ -331,13 +336,13 @@ class Trainer {
 
   std::vector<float> embedding_ = std::vector<float>(vocabulary * width),
                      embedding_gradient_ = embedding_;
-  std::vector<float> linear_ = std::vector<float>(hidden * width);
-  std::vector<BFloat16> low_ = std::vector<BFloat16>(hidden * width), linear_gradient_ = low_;
+  std::vector<float> linear_ = std::vector<float>(experts * width * hidden);
+  std::vector<BFloat16> low_ = std::vector<BFloat16>(linear_.size()), linear_gradient_ = low_;
   std::vector<double> output_ = std::vector<double>(outputs * hidden), output_gradient_ = output_;
   std::array<float, hidden> gamma_{}, beta_{}, gamma_gradient_{}, beta_gradient_{};
   std::array<float, hidden> mean_{}, variance_{}, inverse_{};
   std::array<float, outputs> bias_{}, bias_gradient_{};
-  std::array<float, hidden * width> linear_sum_{}, wide_{};
+  std::array<float, experts * width * hidden> linear_sum_{}, wide_{};
   std::vector<float> empty_;
   std::vector<Extra> extra_;
   std::array<std::int64_t, 3> visits_{};

@@ -23,11 +23,12 @@ namespace mend::comm {
 struct CoordinatorOptions {
   int ranks = 1;
   int max_restarts = 16;  //!< replacements in the whole run
-  bool shrink = false;    //!< when none is left: go on with fewer ranks (not the same bits any more)
-  int poison = 4;         //!< deaths at one step, with no commit in between, that stop the run
+  bool shrink = false;  //!< when none is left: go on with fewer ranks (not the same bits any more)
+  int poison = 4;       //!< deaths at one step, with no commit in between, that stop the run
   Time lease = std::chrono::seconds{5};      //!< a worker silent for longer is killed and replaced
   Time timeout = std::chrono::seconds{300};  //!< longest start of a worker, longest lambda
-  Time grace = std::chrono::milliseconds{500};  //!< how long a broken link may wait for the death behind it
+  Time grace =
+      std::chrono::milliseconds{500};  //!< how long a broken link may wait for the death behind it
 };
 
 //! How a run ended.
@@ -103,7 +104,8 @@ class Coordinator {
     try {
       take(*m, static_cast<Kind>(h.kind), h, payload);
     } catch (const CommError& error) {
-      stop("rank " + std::to_string(m->rank) + " sent a message that cannot be read: " + error.what());
+      stop("rank " + std::to_string(m->rank) +
+           " sent a message that cannot be read: " + error.what());
     }
   }
 
@@ -112,7 +114,8 @@ class Coordinator {
       Join join = decode_join(payload);
       if (join.version != library_version)
         return stop("rank " + std::to_string(m.rank) + " was built from mend " + join.version +
-                    ", the launcher from " + std::string{library_version} + "; rebuild one of them");
+                    ", the launcher from " + std::string{library_version} +
+                    "; rebuild one of them");
       m.address = join.address;
       m.joined = true;
       trace(trace::EventKind::replacement, "joined", &m);
@@ -129,8 +132,8 @@ class Coordinator {
       // Its process may need a moment to end; it gets as long as a lease, then it is killed.
       m.failed = true;
       m.failed_at = hub_.now();
-      failure_ = "rank " + std::to_string(m.rank) + " threw at step " + std::to_string(h.step) + ": " +
-                 std::string{reinterpret_cast<const char*>(payload.data()), payload.size()};
+      failure_ = "rank " + std::to_string(m.rank) + " threw at step " + std::to_string(h.step) +
+                 ": " + std::string{reinterpret_cast<const char*>(payload.data()), payload.size()};
       return;
     }
     if (h.generation != generation_.value()) return;  // of an older generation: no effect
@@ -145,9 +148,7 @@ class Coordinator {
         note_commit(Step{h.step});
         phase_deadline_ = after(hub_.now(), phase_limit());
         break;
-      case Kind::ready:
-        m.ready = Bytes{payload.begin(), payload.end()};
-        break;
+      case Kind::ready: m.ready = Bytes{payload.begin(), payload.end()}; break;
       case Kind::finished:
         m.finished = Step{h.step};
         note_commit(Step{h.step});
@@ -203,17 +204,20 @@ class Coordinator {
     }
     if (now <= phase_deadline_) return;
     phase_deadline_ = after(now, phase_limit());
-    if (phase_ == Phase::Run && std::ranges::any_of(members_, [](const Member& m) { return !m.bye && !m.gone; }))
+    if (phase_ == Phase::Run &&
+        std::ranges::any_of(members_, [](const Member& m) { return !m.bye && !m.gone; }))
       return stop("no step was committed within " + seconds(phase_limit()) + " after step " +
-                  std::to_string(committed_.value()) + ": a step function hangs, or --timeout is too short for it");
+                  std::to_string(committed_.value()) +
+                  ": a step function hangs, or --timeout is too short for it");
     // Survivors wait for copies of the new members' state: those go first.
     bool starved = phase_ == Phase::Feed && std::ranges::any_of(members_, [](const Member& m) {
-      return !m.ready && !m.report->has_state;
-    });
+                     return !m.ready && !m.report->has_state;
+                   });
     for (Member& m : members_) {
-      bool silent = (phase_ == Phase::Collect && !m.report) ||  // it hears us, but its lambda never ends
-                    (phase_ == Phase::Plan && !m.ready && m.report->has_state) ||
-                    (phase_ == Phase::Feed && !m.ready && !(starved && m.report->has_state));
+      bool silent =
+          (phase_ == Phase::Collect && !m.report) ||  // it hears us, but its lambda never ends
+          (phase_ == Phase::Plan && !m.ready && m.report->has_state) ||
+          (phase_ == Phase::Feed && !m.ready && !(starved && m.report->has_state));
       if (silent && !m.gone && !m.killed) suspect(m);
     }
   }
@@ -230,7 +234,8 @@ class Coordinator {
     for (const Member& m : members_) {
       if (m.gone || m.killed) continue;
       if (m.joined && m.bye) continue;
-      d = std::min(d, m.joined ? after(hub_.last_heard(m.who), options_.lease) : after(m.started, options_.timeout));
+      d = std::min(d, m.joined ? after(hub_.last_heard(m.who), options_.lease)
+                               : after(m.started, options_.timeout));
       if (m.failed) d = std::min(d, after(m.failed_at, options_.lease));
     }
     if (stopping_) d = std::min(d, stop_deadline_);
@@ -257,7 +262,8 @@ class Coordinator {
       case Phase::Plan:
         if (all([](const Member& m) { return m.ready || !m.report->has_state; })) {
           phase(Phase::Feed);
-          for (Member& m : members_) m.ready.reset();  // each says so again once partners have its copies
+          for (Member& m : members_)
+            m.ready.reset();  // each says so again once partners have its copies
           tell_all(Kind::feed);
           trace(trace::EventKind::recovery, "feed");
           advance();
@@ -268,9 +274,10 @@ class Coordinator {
         break;
       case Phase::Run:
         if (all([](const Member& m) { return m.finished.has_value(); })) {
-          bye_ = std::min_element(members_.begin(), members_.end(), [](const Member& a, const Member& b) {
-                   return *a.finished < *b.finished;
-                 })->finished;
+          bye_ = std::min_element(
+                     members_.begin(), members_.end(),
+                     [](const Member& a, const Member& b) { return *a.finished < *b.finished; })
+                     ->finished;
           for (Member& m : members_) m.bye = true;
           tell_all(Kind::bye);
           trace(trace::EventKind::commit, "bye");
@@ -294,12 +301,14 @@ class Coordinator {
             count_death(m);
         }
     if (std::ranges::any_of(members_, &Member::left)) {
-      bool others_wait = broken_ || std::ranges::any_of(members_, [this](const Member& m) {
-        return !m.left && (m.gone || m.finished || (m.report && phase_ != Phase::Run));
-      });
+      bool others_wait =
+          broken_ || std::ranges::any_of(members_, [this](const Member& m) {
+            return !m.left && (m.gone || m.finished || (m.report && phase_ != Phase::Run));
+          });
       if (others_wait) {
         const Member& m = *std::ranges::find_if(members_, &Member::left);
-        stop("rank " + std::to_string(m.rank) + " ended before the last step while others went on; "
+        stop("rank " + std::to_string(m.rank) +
+             " ended before the last step while others went on; "
              "break out of a training loop on all ranks or on none");
       }
       return true;
@@ -335,9 +344,10 @@ class Coordinator {
         if (generation_.value() > 0) m->heir_of = heir_of;
       }
       if (!m->gone) continue;
-      if (options_.shrink && std::ranges::any_of(members_, [](const Member& x) { return !x.gone; })) continue;
-      stop("no replacement is left (--max-restarts " + std::to_string(options_.max_restarts) + "). " +
-           (failure_.empty() ? last_death_ : failure_));
+      if (options_.shrink && std::ranges::any_of(members_, [](const Member& x) { return !x.gone; }))
+        continue;
+      stop("no replacement is left (--max-restarts " + std::to_string(options_.max_restarts) +
+           "). " + (failure_.empty() ? last_death_ : failure_));
       return true;
     }
     std::size_t before = members_.size();
@@ -361,7 +371,8 @@ class Coordinator {
     generation_ = generation_.next();
     if (++generations_here_ > 4 * options_.poison)
       return stop(std::to_string(generations_here_) + " generations without a commit after step " +
-                  std::to_string(committed_.value()) + ": workers cannot keep their connections with each other");
+                  std::to_string(committed_.value()) +
+                  ": workers cannot keep their connections with each other");
     phase(Phase::Collect);
     broken_.reset();
     View view;
@@ -410,8 +421,8 @@ class Coordinator {
                   std::to_string(target->value()) + ". " + last_death_);
     plan.restore = !target;
     target_ = plan.restore ? Step{0} : *target;
-    // What a member reports as its step it has committed; a target above may still be taken back when
-    // those who reach it die before they pass it on.
+    // What a member reports as its step it has committed; a target above may still be taken back
+    // when those who reach it die before they pass it on.
     for (const Member& m : members_)
       if (m.report->has_state) note_commit(m.reported);
     if (plan.restore)
@@ -455,7 +466,8 @@ class Coordinator {
         if (x != y || (a.empty() && b.empty())) {
           stop("ranks registered different state: rank " + std::to_string(schema_rank_) + " has " +
                (x.empty() ? "nothing more" : "'" + std::string{x} + "'") + " where rank " +
-               std::to_string(m.rank) + " has " + (y.empty() ? "nothing more" : "'" + std::string{y} + "'"));
+               std::to_string(m.rank) + " has " +
+               (y.empty() ? "nothing more" : "'" + std::string{y} + "'"));
           return false;
         }
         a = a.find('\n') == a.npos ? std::string_view{} : a.substr(a.find('\n') + 1);
@@ -469,16 +481,18 @@ class Coordinator {
     const Bytes& first = *members_.front().ready;
     for (const Member& m : members_)
       if (*m.ready != first)
-        return stop(std::string{generation_.value() == 1 ? "initial values differ" : "replicas diverged"} +
-                    ": rank " + std::to_string(m.rank) + " and rank " +
-                    std::to_string(members_.front().rank) + " hold different bits at step " +
-                    std::to_string(target_.value()) + first_difference(first, *m.ready) +
-                    (generation_.value() == 1 ? "; derive initial values from one seed on all ranks" : ""));
+        return stop(
+            std::string{generation_.value() == 1 ? "initial values differ" : "replicas diverged"} +
+            ": rank " + std::to_string(m.rank) + " and rank " +
+            std::to_string(members_.front().rank) + " hold different bits at step " +
+            std::to_string(target_.value()) + first_difference(first, *m.ready) +
+            (generation_.value() == 1 ? "; derive initial values from one seed on all ranks" : ""));
     if (target_ == Step{0}) {
       if (!initial_hash_) initial_hash_ = first;
       if (*initial_hash_ != first)
-        return stop("all members that held the state died, and their replacements start from other "
-                    "initial values; derive them from one seed, or add a checkpointer");
+        return stop(
+            "all members that held the state died, and their replacements start from other "
+            "initial values; derive them from one seed, or add a checkpointer");
     }
     note_commit(target_);
     phase(Phase::Run);
@@ -489,7 +503,8 @@ class Coordinator {
   //! Ready carries one Hash128 per schema line, in its order, and the whole state's last.
   std::string first_difference(const Bytes& a, const Bytes& b) const {
     std::string_view rest{schema_};
-    for (std::size_t at = 0; at + 2 * sizeof(Hash128) <= std::min(a.size(), b.size()); at += sizeof(Hash128)) {
+    for (std::size_t at = 0; at + 2 * sizeof(Hash128) <= std::min(a.size(), b.size());
+         at += sizeof(Hash128)) {
       std::string_view line = rest.substr(0, rest.find('\n'));
       rest = rest.find('\n') == rest.npos ? std::string_view{} : rest.substr(rest.find('\n') + 1);
       if (std::memcmp(a.data() + at, b.data() + at, sizeof(Hash128)) != 0)
@@ -513,12 +528,14 @@ class Coordinator {
   bool over() {
     if (!std::ranges::all_of(members_, &Member::gone)) return false;
     if (stopping_) return true;
-    if (std::ranges::any_of(members_, [](const Member& m) { return !m.bye && !m.left; })) return false;
+    if (std::ranges::any_of(members_, [](const Member& m) { return !m.bye && !m.left; }))
+      return false;
     auto bad = std::ranges::find_if(members_, [](const Member& m) { return m.status != 0; });
     outcome_.finished = bad == members_.end();
     outcome_.status = outcome_.finished ? 0 : bad->status;
     if (!outcome_.finished)
-      outcome_.reason = "rank " + std::to_string(bad->rank) + " ended with " + describe(bad->status) +
+      outcome_.reason = "rank " + std::to_string(bad->rank) + " ended with " +
+                        describe(bad->status) +
                         " after the last step, when nothing is recovered any more";
     return true;
   }
@@ -580,7 +597,8 @@ class Coordinator {
   void tell_all(Kind kind) {
     for (const Member& m : members_) tell(m, kind, {}, target_);
   }
-  void trace(trace::EventKind kind, std::string_view name, const Member* m = nullptr, std::string text = {}) {
+  void trace(trace::EventKind kind, std::string_view name, const Member* m = nullptr,
+             std::string text = {}) {
     if (!on_event) return;
     trace::Event e;
     e.time = hub_.now();
@@ -593,7 +611,8 @@ class Coordinator {
     on_event(e);
   }
   static std::string describe(int status) {
-    return status < 0 ? "signal " + std::to_string(-status) : "exit status " + std::to_string(status);
+    return status < 0 ? "signal " + std::to_string(-status)
+                      : "exit status " + std::to_string(status);
   }
 
   struct Broken {

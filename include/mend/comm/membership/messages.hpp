@@ -21,7 +21,8 @@ enum class Kind : std::uint16_t {
   report,       //!< Report: what I have; payload Report
   ready,        //!< Ready: I am whole, header.step; payload Hash128
   finished,     //!< Finished: all steps up to header.step are committed
-  broken_link,  //!< BrokenLink: my connection with rank header.tag failed, or it was silent too long
+  broken_link,  //!< BrokenLink: my connection with rank header.tag failed, or it was silent too
+                //!< long
   failed,       //!< my lambda threw; payload its message
   again,        //!< another train() begins after Bye
   progress,     //!< header.step steps are committed, or state still arrives; a few times a second
@@ -56,7 +57,8 @@ struct Join {
 //! A generation's members, in rank order.
 struct View {
   Generation generation{};
-  std::uint32_t lineage = 0;  //!< changes when the group shrinks: the split of a batch is another one
+  std::uint32_t lineage =
+      0;  //!< changes when the group shrinks: the split of a batch is another one
   int rank = 0;
   std::vector<Peer> peers{};
   bool first = false;  //!< version 0, as constructed, is the state
@@ -70,16 +72,16 @@ struct Report {
   bool all_reduced = false;  //!< every bucket of header.step is reduced
   //! Partner copies of per-rank state that it holds: whose, and which versions (at most two).
   std::vector<std::pair<Incarnation, std::vector<std::int64_t>>> copies{};
-  int copies_wanted = 0;        //!< how many partners its own per-rank state asks for
-  std::string schema{};         //!< one line per registered entry, and the optimizer; equal on all
+  int copies_wanted = 0;  //!< how many partners its own per-rank state asks for
+  std::string schema{};   //!< one line per registered entry, and the optimizer; equal on all
 };
 
 //! How to become whole.
 struct Plan {
-  bool restore = false;              //!< nobody has state: take the next rung
-  std::vector<int> sources{};        //!< ranks that hold, or can reach, the target by themselves
-  std::vector<int> bucket_holders{}; //!< ranks that have every reduced bucket of target - 1
-  int bucket_fetchers = 0;           //!< how many survivors miss some of them
+  bool restore = false;               //!< nobody has state: take the next rung
+  std::vector<int> sources{};         //!< ranks that hold, or can reach, the target by themselves
+  std::vector<int> bucket_holders{};  //!< ranks that have every reduced bucket of target - 1
+  int bucket_fetchers = 0;            //!< how many survivors miss some of them
   //! For each rank without state: ranks that hold its per-rank state of the target version.
   std::vector<std::pair<int, std::vector<int>>> copy_holders{};
 };
@@ -105,7 +107,8 @@ template <class T>
 std::vector<T> get_list(ByteReader& r) {
   auto n = r.get<std::uint32_t>();
   std::vector<T> list;
-  for (std::uint32_t i = 0; i < n; ++i) list.push_back(r.get<T>());  // ends by itself at a short message
+  for (std::uint32_t i = 0; i < n; ++i)
+    list.push_back(r.get<T>());  // ends by itself at a short message
   return list;
 }
 }  // namespace detail

@@ -1,0 +1,13 @@
+// expect: Session's second argument is an update: a rule (mend::Adam, or your own: see check_rule)
+// or mend::OwnUpdate
+#include <mend/mend.hpp>
+
+#include <vector>
+
+void wrong() {
+  std::vector<float> w(10), g(10);
+  mend::TrainState state;
+  state.add("w", w, g);
+  mend::comm::ThreadComm comm;
+  mend::Session session{state, mend::ReplicaRecovery{}, comm};
+}
