@@ -1,5 +1,5 @@
 // expect: use of deleted function 'mend::Session<U, Comm, Policies>::Session(const mend::Session<
-// expect clang++: call to deleted constructor of 'mend::Session<
+// expect clang++: call to deleted constructor of
 #include <mend/mend.hpp>
 
 #include <utility>

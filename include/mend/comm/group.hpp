@@ -243,10 +243,10 @@ class Group {
           "all that it trains in one TrainState",
           {.rank = Rank{rank_}}};
   }
-  //! The newest View that no session has entered; waits for one at most the timeout. Throws
-  //! RunStopped when told to stop.
+  //! The newest View that no session has entered; waits longer for one than the coordinator waits
+  //! for a member that says nothing. Throws RunStopped when told to stop.
   View await_view() {
-    Deadline deadline = after(now(), me_.timeout);
+    Deadline deadline = after(now(), 4 * me_.timeout);
     for (;;) {
       std::optional<View> newest;
       while (!control_.empty()) {
