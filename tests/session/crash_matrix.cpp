@@ -205,7 +205,7 @@ TEST_CASE("all ranks killed at the same point begin again, and end with the same
       if (!sample()) continue;
       Result r;
       if (matrix.add(c.with(faults), &r).stopped) continue;
-      CHECK(r.outcome.restarts == 3);
+      CHECK(r.outcome.restarts >= 3);  // more where half-fed replacements had to end too
     }
   matrix.say("all killed at one point");
 }
