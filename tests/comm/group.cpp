@@ -640,7 +640,6 @@ TEST_CASE("the coordinator's word ends a collective and every later one") {
     for (Kind kind : {Kind::view, Kind::stop}) {
       Ranks ranks{.size = 2, .options = {.simulated = simulated}};
       std::string first, second, third;
-      Header asks;
       ranks.on_frame = [&](World::WorkerHub& hub, const HubEvent& e) {
         REQUIRE(e.frame.header.kind == static_cast<std::uint16_t>(Kind::finished));
         std::string_view why = "the reason";
@@ -726,7 +725,7 @@ TEST_CASE("a group that gets no generation in time says so") {
   world.run([&](Comm& comm) { text = said([&] { comm.barrier(); }); },
             [](World::WorkerHub& hub) {
               hub.start(1, 0, 1, false);
-              while (std::optional<HubEvent> e = hub.poll(after(hub.now(), 10s)))
+              while (std::optional<HubEvent> e = hub.poll(after(hub.now(), 60s)))
                 if (e->ended) return e->status;
               return -1;
             });

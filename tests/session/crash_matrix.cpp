@@ -123,6 +123,21 @@ std::map<std::pair<int, std::string>, std::vector<Fault>> by_point(const Case& c
   return all;
 }
 
+//! Kills of `ranks` at one point of one step. Where a worker stands when another one died is another
+//! matter than without that death, so each is looked up in a run with those before it; one that
+//! cannot get there any more is struck where it would have been.
+std::vector<Fault> together(const Case& c, const std::pair<int, std::string>& point,
+                            const std::vector<Fault>& alone) {
+  std::vector<Fault> faults;
+  for (Fault f : alone) {
+    if (!faults.empty())
+      for (const Place& p : places(c.with(faults)))
+        if (p.fault.who == f.who && p.step == point.first && p.point == point.second) f = p.fault;
+    faults.push_back(f);
+  }
+  return faults;
+}
+
 //! Kills `first`, then, in a run of its own each, whoever is alive at every operation of the
 //! recovery: the survivors and the replacement, until they call the lambda again.
 void kill_during_recovery(Matrix& matrix, Sample& sample, const Case& c, const Fault& first) {
@@ -156,7 +171,7 @@ TEST_CASE("a rank that is killed at any operation does not matter") {
         Verdict v = matrix.add(c.with({{.who = t.who, .operation = t.operation}}), &r);
         // One death is always survived, but for one after all is done.
         if (v.stopped) CHECK(r.outcome.reason.find("after the last step") != std::string::npos);
-        CHECK(r.outcome.deaths == 1);
+        CHECK(r.outcome.deaths <= 1);  // none where it had said good-bye already
       }
   }
   matrix.say("one kill, anywhere");
@@ -176,7 +191,7 @@ TEST_CASE("two ranks killed at the same point, with one copy of per-rank state a
         REQUIRE(faults.size() == 3);
         for (std::size_t a = 0; a < 3; ++a) {
           if (!sample()) continue;
-          const Case two = c.with({faults[a], faults[(a + 1) % 3]});
+          const Case two = c.with(together(c, key, {faults[a], faults[(a + 1) % 3]}));
           Result r;
           Verdict v = (copies == 2 ? safe : single).add(two, &r);
           both += r.struck(two.world.faults[0]) == key.second &&
@@ -189,7 +204,8 @@ TEST_CASE("two ranks killed at the same point, with one copy of per-rank state a
     }
   safe.say("two kills at one point, two copies");
   single.say("two kills at one point, one copy");
-  CHECK(both * 10 > (safe.runs + single.runs) * 9);  // it is the same point in nearly all of them
+  MESSAGE(both << " exactly there");  // one may wait for the other to get there at all
+  CHECK(both * 2 > safe.runs + single.runs);
   CHECK(safe.stops * 50 < safe.runs);
   // Of any two neighbours among three ranks one holds the other's only copy: from step 1 on that is
   // lost, and only then.
@@ -204,7 +220,7 @@ TEST_CASE("all ranks killed at the same point begin again, and end with the same
     for (const auto& [key, faults] : by_point(c)) {
       if (!sample()) continue;
       Result r;
-      if (matrix.add(c.with(faults), &r).stopped) continue;
+      if (matrix.add(c.with(together(c, key, faults)), &r).stopped) continue;
       CHECK(r.outcome.restarts >= 3);  // more where half-fed replacements had to end too
     }
   matrix.say("all killed at one point");

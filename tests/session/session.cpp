@@ -952,7 +952,7 @@ TEST_CASE("an exception in after leaves the step committed") {
 TEST_CASE("in a group, the exception reaches that rank's caller, and the others recover") {
   std::mutex mutex;
   std::map<int, Hash128> hashes;
-  std::atomic<int> caught{0}, thrown_once{0};
+  std::atomic<int> caught{0};
   Hash128 expected{};
   on_ranks(3, [&](ThreadComm& comm) {
     Model m;

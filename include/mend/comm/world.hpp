@@ -104,7 +104,7 @@ class World {
     std::thread thread;
     Task task;
     std::uint64_t operations = 0;
-    bool killed = false, ended = false, fenced = false, woken = false;
+    bool killed = false, ended = false, given_up = false, woken = false;
     int status = 0;
     Time stopped_until{};
     Time stopped_at{};
@@ -168,7 +168,7 @@ class World {
         hung_ = true;  // everybody waits for something that never comes: let all of them find out
         for (Task* t : tasks_) t->deadline = virtual_now_;
         for (auto& [who, w] : workers_) w->killed = true;
-        continue;
+        if (soonest == never) continue;  // else time goes on, so that their ends are reported
       }
       virtual_now_ = soonest;
     }
@@ -241,7 +241,6 @@ class World {
     }
     if (w.killed) throw Killed{};
     if (w.stopped_at != Time{} && now() - w.stopped_at > options_.lease) {
-      w.fenced = true;
       throw CommError{"fenced: this worker was stopped for longer than its lease",
                       {.rank = Rank{w.rank}}};
     }
@@ -332,7 +331,7 @@ class World {
                                          [&](const Peer& p) { return p.incarnation == w.who; });
         if (knows) cut(who, w.who, other->generation, w.status != 0);
       }
-    if (!w.fenced) {  // a fenced worker's end was reported when it was given up
+    if (!w.given_up) {  // else it was reported then
       HubEvent event;
       event.who = w.who;
       event.ended = true;
@@ -491,7 +490,7 @@ class World::WorkerHub {
     Worker& w = *world_.workers_.at(who);
     if (w.ended) return;
     if (world_.options_.zombies && w.stopped_until > world_.now()) {
-      w.fenced = true;  // out of reach: given up, and it must notice by itself
+      w.given_up = true;  // out of reach, and it must notice by itself
       HubEvent event;
       event.who = who;
       event.ended = true;

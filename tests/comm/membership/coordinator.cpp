@@ -543,10 +543,10 @@ TEST_CASE("a death in any phase opens a generation with a replacement once it ha
          s.finished(1, 10).finished(3, 10);
        }},
   };
-  for (const auto& [name, reach] : phases) {
-    CAPTURE(name);
+  for (const auto& phase : phases) {
+    CAPTURE(phase.first);
     Script s;
-    reach(s);
+    phase.second(s);
     s.note("alive").ends(2).note("dead").join(4).note("joined");
     CHECK(!s.run(three()));
     CHECK(s.since("alive") ==
@@ -632,6 +632,15 @@ TEST_CASE("a worker that is silent for longer than its lease is killed, reaped, 
   CHECK(!s.run(three()));
   CHECK(s.since("go") == Lines{"lease", "kill 2", "over", "later",
                                "start 4 as rank 1 of 3, a replacement", "reaped"});
+}
+
+TEST_CASE("nothing is decided between a kill and the end that it leads to") {
+  Script s;
+  begin(s);
+  s.silent(2).wait(6s).note("killed").ends(1).note("another died").ends(2).note("reaped");
+  CHECK(!s.run(three()));
+  CHECK(s.since("killed") == Lines{"another died", "start 4 as rank 0 of 3, a replacement",
+                                   "start 5 as rank 1 of 3, a replacement", "reaped"});
 }
 
 TEST_CASE("a worker that answers but does not report in time is killed") {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <sched.h>
+
 #include <mend/comm/threads.hpp>
 #include <mend/optim/adam.hpp>
 #include <mend/optim/clip_norm.hpp>
+#include <mend/optim/own_update.hpp>
 #include <mend/optim/undo/snapshot.hpp>
 #include <mend/session/session.hpp>
 
@@ -13,8 +16,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -45,7 +50,10 @@ inline std::uint64_t test_scale() {
 }
 
 //! How a session is put together.
-enum class Flavour : std::uint8_t { roll_forward, snapshot, clip };
+enum class Flavour : std::uint8_t { roll_forward, snapshot, clip, own_update };
+//! How the trainer runs its steps: one train(), two of them, the open form with next(), or a train()
+//! in which one rank asks to stop in step 2.
+enum class Loop : std::uint8_t { train, twice, open, asked };
 
 //! One run: its shape, its policies, what goes wrong.
 struct Case {
@@ -54,6 +62,7 @@ struct Case {
   int steps = 4;
   int copies = 1;
   Flavour flavour = Flavour::roll_forward;
+  Loop loop = Loop::train;
   bool ready = false;  //!< gradients are released one by one while the lambda runs
   mend::comm::WorldOptions world{.simulated = true, .chunk_bytes = 4096};
   //! Deaths never make a poison step of a case that is about something else.
@@ -65,11 +74,14 @@ struct Case {
     return c;
   }
   [[nodiscard]] std::string text() const {
-    static constexpr std::string_view flavours[] = {"roll_forward", "snapshot", "clip"};
+    static constexpr std::string_view flavours[] = {"roll_forward", "snapshot", "clip",
+                                                    "own_update"};
+    static constexpr std::string_view loops[] = {"", ", two train()s", ", next()", ", asked to stop"};
     std::string s = "seed " + std::to_string(world.seed) + ", " + std::to_string(ranks) +
                     " ranks, " + std::to_string(extra) + " extra tensors, " +
                     std::to_string(steps) + " steps, " + std::to_string(copies) + " copies, " +
                     std::string{flavours[static_cast<std::size_t>(flavour)]} +
+                    std::string{loops[static_cast<std::size_t>(loop)]} +
                     (ready ? ", ready()" : "") + (world.simulated ? "" : ", free running") +
                     (world.zombies ? ", zombies" : "") + ", delay " +
                     std::to_string(world.delay.count()) + " ns, faults:";
@@ -124,14 +136,58 @@ struct Result {
   }
 };
 
-inline std::string what_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "something that is no std::exception";
+//! Keeps this thread, and those that it starts, on one core: where one thread runs at a time,
+//! handing on the turn is much cheaper there.
+class OneCore {
+ public:
+  explicit OneCore(bool wanted) {
+    int core = ::sched_getcpu();
+    wanted_ = wanted && core >= 0 && ::sched_getaffinity(0, sizeof before_, &before_) == 0;
+    if (!wanted_) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(core), &one);
+    ::sched_setaffinity(0, sizeof one, &one);
   }
+  OneCore(const OneCore&) = delete;
+  OneCore& operator=(const OneCore&) = delete;
+  ~OneCore() {
+    if (wanted_) ::sched_setaffinity(0, sizeof before_, &before_);
+  }
+
+ private:
+  cpu_set_t before_;
+  bool wanted_;
+};
+
+//! A cluster of threads of any kind, run to its end.
+struct Ran {
+  mend::comm::Outcome outcome;
+  bool hung = false;
+  std::vector<mend::comm::World::Trace> trace;
+  std::vector<mend::trace::Event> events;
+  std::map<Incarnation, std::string> failures;  //!< what left the worker's function
+};
+template <class Worker>
+Ran run_threads(mend::comm::CoordinatorOptions options, const mend::comm::WorldOptions& world,
+                Worker&& worker, std::function<void(const mend::trace::Event&)> on_event = {}) {
+  OneCore core{world.simulated};
+  Ran ran;
+  mend::comm::Threads cluster{options, world};
+  cluster.on_event = [&](const mend::trace::Event& e) {
+    if (on_event) on_event(e);
+    ran.events.push_back(e);
+  };
+  ran.outcome = cluster.run(std::ref(worker));
+  ran.hung = cluster.world().hung();
+  ran.trace = cluster.world().trace();
+  for (const auto& [who, error] : cluster.world().failures())
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      ran.failures[who] = e.what();
+    }
+  return ran;
 }
 
 //! Runs it to its end.
@@ -142,46 +198,59 @@ inline Result run(const Case& c) {
     std::lock_guard lock{mutex};
     result.notes.push_back(std::move(n));
   };
-  mend::comm::CoordinatorOptions options = c.options;
-  options.ranks = c.ranks;
-  mend::comm::Threads cluster{options, c.world};
-  cluster.on_event = [&](const mend::trace::Event& e) {
-    if (e.name == "death") note({Note::What::death, 0, e.rank, e.step.value()});
-    if (e.name == "go") note({Note::What::go, 0, -1, e.step.value()});
-    if (e.name == "stop") note({Note::What::stop, 0, -1, e.step.value(), {}, {}, e.text});
-  };
-  result.outcome = cluster.run([&](mend::comm::ThreadComm& comm) {
+  auto worker = [&](mend::comm::ThreadComm& comm) {
     const Incarnation who = comm.membership().incarnation;
     const int rank = comm.rank();
     note({Note::What::born, who, rank});
-    Trainer trainer{rank, {.extra = c.extra, .copies = c.copies}};
-    auto train = [&](auto... policies) {
-      mend::Session session{trainer.state, mend::Adam{.lr = 1e-2f}, comm, mend::ReplicaRecovery{},
+    Trainer trainer{rank, {c.extra, c.copies, c.flavour == Flavour::own_update}};
+    auto train = [&](auto update, auto... policies) {
+      mend::Session session{trainer.state, std::move(update), comm, mend::ReplicaRecovery{},
                             policies...};
-      auto ready = [&](std::string_view name) {
-        if (c.ready) session.ready(name);
+      auto step = [&](mend::Step s) {
+        note({Note::What::lambda, who, rank, s.value(), hash_of(trainer.state)});
+        if (c.loop == Loop::asked && rank == 1 && s == mend::Step{2}) session.request_stop();
+        return trainer.step(s, [&](std::string_view name) {
+          if (c.ready) session.ready(name);
+        });
       };
-      session.train(
-          c.steps,
-          [&](mend::Step step) {
-            note({Note::What::lambda, who, rank, step.value(), hash_of(trainer.state)});
-            return trainer.step(step, ready);
-          },
-          [&](const mend::Committed& done) {
-            note({Note::What::committed, who, rank, done.step.value(), {}, done});
-            trainer.after(done);
-          });
+      std::int64_t seen = -1;
+      auto committed = [&](const mend::Committed& done) {
+        seen = done.step.value();
+        note({Note::What::committed, who, rank, seen, {}, done});
+      };
+      auto after = [&](const mend::Committed& done) {
+        committed(done);
+        trainer.after(done);
+      };
+      if (c.loop == Loop::open) {
+        auto look = [&] {
+          if (session.committed() && session.committed()->step.value() > seen)
+            committed(*session.committed());
+        };
+        while (std::optional<mend::Step> s = session.next(c.steps)) {
+          look();
+          step(*s);
+        }
+        look();
+      } else {
+        if (c.loop == Loop::twice) session.train(c.steps / 2, step, after);
+        session.train(c.steps, step, after);
+      }
       note({Note::What::finished, who, rank, session.step().value()});
       std::lock_guard lock{mutex};
       result.final[rank] = hash_of(trainer.state);
       for (const auto& e : trainer.state.entries())
         result.entries[rank].emplace_back(e.name, hash_of(e));
     };
+    const mend::Adam adam{.lr = 1e-2f};
     try {
       switch (c.flavour) {
-        case Flavour::roll_forward: train(); break;
-        case Flavour::snapshot: train(mend::SnapshotUndo{}); break;
-        case Flavour::clip: train(mend::ClipNorm{0.5f}); break;
+        case Flavour::roll_forward: train(adam); break;
+        case Flavour::snapshot: train(adam, mend::SnapshotUndo{}); break;
+        case Flavour::clip: train(adam, mend::ClipNorm{0.5f}); break;
+        case Flavour::own_update:
+          train(mend::OwnUpdate{[&](mend::Step s) { trainer.update(s); }});
+          break;
       }
     } catch (const mend::comm::Killed&) {
       note({Note::What::killed, who, rank});
@@ -190,9 +259,17 @@ inline Result run(const Case& c) {
       note({Note::What::failed, who, rank, 0, {}, {}, e.what()});
       throw;
     }
+  };
+  mend::comm::CoordinatorOptions options = c.options;
+  options.ranks = c.ranks;
+  Ran ran = run_threads(options, c.world, worker, [&](const mend::trace::Event& e) {
+    if (e.name == "death") note({Note::What::death, 0, e.rank, e.step.value()});
+    if (e.name == "go") note({Note::What::go, 0, -1, e.step.value()});
+    if (e.name == "stop") note({Note::What::stop, 0, -1, e.step.value(), {}, {}, e.text});
   });
-  result.hung = cluster.world().hung();
-  result.trace = cluster.world().trace();
+  result.outcome = std::move(ran.outcome);
+  result.hung = ran.hung;
+  result.trace = std::move(ran.trace);
   return result;
 }
 
@@ -204,12 +281,15 @@ struct Reference {
   std::vector<mend::Committed> committed;                        //!< by step
 
   static const Reference& of(const Case& c) {
-    static std::map<std::tuple<int, int, int, int, bool>, Reference> known;
-    auto [at, fresh] = known.try_emplace(
-        {c.ranks, c.extra, c.steps, c.copies, c.flavour == Flavour::clip}, Reference{});
+    // How a half-done update is made whole, and ready(), change no bits: one reference for them.
+    const Flavour flavour = c.flavour == Flavour::snapshot ? Flavour::roll_forward : c.flavour;
+    static std::map<std::tuple<int, int, int, int, Flavour, Loop>, Reference> known;
+    auto [at, fresh] =
+        known.try_emplace({c.ranks, c.extra, c.steps, c.copies, flavour, c.loop}, Reference{});
     if (fresh) {
       Case plain{.ranks = c.ranks, .extra = c.extra, .steps = c.steps, .copies = c.copies};
-      if (c.flavour == Flavour::clip) plain.flavour = Flavour::clip;
+      plain.flavour = flavour;
+      plain.loop = c.loop;
       Result r = run(plain);
       Reference& ref = at->second;
       if (r.outcome.finished && !r.hung) ref.final = r.final;
@@ -276,7 +356,7 @@ inline bool copies_were_lost(const Case& c, const Result& r) {
 inline bool died_after_the_last_step(const Case& c, const Result& r) {
   std::map<Incarnation, bool> told;
   for (const auto& t : r.trace) {
-    if (t.point == "finished") told[t.who] = true;
+    if (t.point == "finished" || t.point == "lambda") told[t.who] = t.point == "finished";
     for (const Fault& f : c.world.faults)
       if (f.who == t.who && f.operation == t.operation && f.kind != Fault::Kind::cut && told[t.who])
         return true;
@@ -297,16 +377,19 @@ inline Verdict judge(const Case& c, const Result& r) {
   // Each life: commits in order, at most one for a step, equal to those of the uninterrupted run;
   // no lambda for a step that is committed; every lambda finds the state that belongs to its step.
   std::map<Incarnation, std::int64_t> reached;  // of the living: steps committed
-  std::map<Incarnation, bool> zombie;
+  std::map<Incarnation, bool> zombie, stopped;
   for (const Fault& f : c.world.faults)
-    if (f.kind == Fault::Kind::stop && c.world.zombies) zombie[f.who] = true;
+    if (f.kind == Fault::Kind::stop && f.span > c.options.lease) {
+      stopped[f.who] = true;  // it may find out by itself that it has no lease any more
+      zombie[f.who] = c.world.zombies;
+    }
   for (const Note& n : r.notes) {
     std::string where = ", worker " + std::to_string(n.who) + " (rank " + std::to_string(n.rank) +
                         ") at step " + std::to_string(n.step);
     if (n.what == What::stop) break;
     if (n.what == What::killed || n.what == What::failed) reached.erase(n.who);
     if (n.what == What::failed && n.text.find("received half of a state") == std::string::npos &&
-        !zombie[n.who])
+        !(stopped[n.who] && n.text.find("fenced") == 0))
       return {"an exception left train(): " + n.text + where};
     if (n.what == What::committed) {
       auto [at, first] = reached.try_emplace(n.who, n.step + 1);

@@ -79,7 +79,8 @@ class Trainer {
  public:
   struct Options {
     int extra = 0;
-    int copies = 1;  //!< partners that hold the per-rank state
+    int copies = 1;           //!< partners that hold the per-rank state
+    bool own_update = false;  //!< register the state of an optimizer of the trainer's own
   };
 
   Trainer(int rank, Options options) : loader_{static_cast<std::uint64_t>(rank)} {
@@ -111,6 +112,12 @@ class Trainer {
         .add_state(
             "curriculum", [this] { return save(curriculum_); },
             [this](mend::ByteView saved) { load(curriculum_, saved); }, mend::Replicated{});
+    if (options.own_update)
+      state
+          .add_buffer("own.velocity", velocity_, mend::Replicated{}, {.before_image = false})
+          .add_state(
+              "own.updates", [this] { return save(updates_); },
+              [this](mend::ByteView saved) { load(updates_, saved); }, mend::Replicated{});
     extra_.resize(static_cast<std::size_t>(options.extra));
     for (std::size_t i = 0; i < extra_.size(); ++i) {
       fill(extra_[i].value, 10 + i, 1);
@@ -160,6 +167,21 @@ class Trainer {
       ready("extra." + std::to_string(i));
     }
     return static_cast<float>(loss / (micro_batches * batch));
+  }
+
+  //! The trainer's own optimizer, for OwnUpdate.
+  void update(mend::Step step) {
+    updates_.push_back(static_cast<std::int32_t>(step.value()));
+    const float rate = 0.01f / static_cast<float>(updates_.size());
+    for (std::size_t i = 0; i < embedding_.size(); ++i) {
+      velocity_[i] = 0.9f * velocity_[i] + embedding_gradient_[i];
+      embedding_[i] -= rate * velocity_[i];
+    }
+    for (std::size_t i = 0; i < linear_.size(); ++i)
+      linear_[i] -= rate * linear_gradient_[i].value();
+    for (std::size_t i = 0; i < output_.size(); ++i)
+      output_[i] -= static_cast<double>(rate) * output_gradient_[i];
+    for (std::size_t i = 0; i < gamma_.size(); ++i) gamma_[i] -= rate * gamma_gradient_[i];
   }
 
   //! What a trainer does after a commit: keeps the best loss, and here a trail of all it was told.
@@ -347,7 +369,8 @@ class Trainer {
   std::vector<Extra> extra_;
   std::array<std::int64_t, 3> visits_{};
   std::array<Sample, batch> samples_{};
-  std::vector<std::int32_t> curriculum_;
+  std::vector<std::int32_t> curriculum_, updates_;
+  std::vector<float> velocity_ = std::vector<float>(vocabulary * width);
   Loader loader_;
   std::uint64_t rng_, trail_ = 0;
   float best_ = 1e9f;
