@@ -848,7 +848,9 @@ TEST_CASE("deaths at one step without a commit in between are a poison step") {
     s.ends(dying, -11).join(next);
     recover(s, 7, {1, 3}, {next});
   }
-  s.ends(dying, -11).note("stop").ends(1, 1).ends(3, 1);
+  // Whether it died before or after a commit, the survivors must tell.
+  s.ends(dying, -11).join(next).report(1, 7).report(3, 7).note("known").report(next, 0, {});
+  s.ends(1, 1).ends(3, 1).ends(next, 1);
   CoordinatorOptions options = three();
   options.poison = 4;
   std::optional<Outcome> o = s.run(options);
@@ -858,9 +860,26 @@ TEST_CASE("deaths at one step without a commit in between are a poison step") {
         "a poison step: 4 workers died at step 7 without a commit in between. rank 1 ended with "
         "signal 11");
   CHECK(o->deaths == 4);
-  CHECK(o->restarts == 3);
+  CHECK(o->restarts == 4);
   CHECK(o->status == -11);
   CHECK(o->step == Step{7});
+  CHECK(s.since("known")[0].find("1 <- stop: a poison step") == 0);
+}
+
+TEST_CASE("a death after a commit that only the survivors know of is not one at the step before") {
+  Script s;
+  begin(s);
+  Incarnation dying = 2, next = 4;
+  for (int step : {7, 7, 8, 8}) {
+    s.ends(dying).join(next);
+    recover(s, step, {1, 3}, {next});
+    dying = next++;
+  }
+  s.note("alive").wait(1s).note("end");
+  CoordinatorOptions options = three();
+  options.poison = 3;
+  CHECK(!s.run(options));
+  CHECK(s.since("alive") == Lines{"end"});
 }
 
 TEST_CASE("deaths with commits in between are not") {

@@ -125,6 +125,7 @@ class Coordinator {
       m.bye = false;
       return;
     }
+    if (kind == Kind::refused || kind == Kind::failed) note_commit(Step{h.step});
     if (kind == Kind::refused)
       return stop("rank " + std::to_string(m.rank) + ": " +
                   std::string{reinterpret_cast<const char*>(payload.data()), payload.size()});
@@ -175,7 +176,7 @@ class Coordinator {
   }
   void count_death(const Member& m) {
     ++outcome_.deaths;
-    ++deaths_here_;
+    ++deaths_new_;
     last_death_ = "rank " + std::to_string(m.rank) + " ended with " + describe(m.status);
     outcome_.status = m.status;
     trace(trace::EventKind::death, "death", &m, describe(m.status));
@@ -261,6 +262,7 @@ class Coordinator {
         break;
       case Phase::Plan:
         if (all([](const Member& m) { return m.ready || !m.report->has_state; })) {
+          if (!same_bits()) return;  // else a replacement would be fed from both
           phase(Phase::Feed);
           for (Member& m : members_)
             m.ready.reset();  // each says so again once partners have its copies
@@ -328,12 +330,8 @@ class Coordinator {
       return true;
     }
     broken_.reset();
-    if (deaths_here_ >= options_.poison) {
-      stop("a poison step: " + std::to_string(deaths_here_) + " workers died at step " +
-           std::to_string(committed_.value()) + " without a commit in between. " +
-           (failure_.empty() ? last_death_ : failure_));
-      return true;
-    }
+    if (phase_ == Phase::Plan || phase_ == Phase::Feed) place_deaths();
+    if (poisoned(std::max(deaths_here_, deaths_new_))) return true;
     for (Member* m : dead) {
       int rank = m->rank;
       Incarnation heir_of = m->heir_of;
@@ -357,6 +355,17 @@ class Coordinator {
       for (std::size_t i = 0; i < members_.size(); ++i) members_[i].rank = static_cast<int>(i);
     }
     gather();
+    return true;
+  }
+
+  //! Whether the deaths of Run came before or after the last commit, Reports tell.
+  void place_deaths() { deaths_here_ += std::exchange(deaths_new_, 0); }
+
+  bool poisoned(int deaths) {
+    if (deaths < options_.poison) return false;
+    stop("a poison step: " + std::to_string(deaths) + " workers died at step " +
+         std::to_string(committed_.value()) + " without a commit in between. " +
+         (failure_.empty() ? last_death_ : failure_));
     return true;
   }
 
@@ -425,6 +434,8 @@ class Coordinator {
     // when those who reach it die before they pass it on.
     for (const Member& m : members_)
       if (m.report->has_state) note_commit(m.reported);
+    place_deaths();
+    if (poisoned(deaths_here_)) return;
     if (plan.restore)
       committed_ = outcome_.step = Step{0};
     else if (target_ < committed_)
@@ -477,16 +488,26 @@ class Coordinator {
     return true;
   }
 
+  //! Of those who are Ready; else it is over.
+  bool same_bits() {
+    const Member* first = nullptr;
+    for (const Member& m : members_) {
+      if (!m.ready) continue;
+      if (first == nullptr) first = &m;
+      if (*m.ready == *first->ready) continue;
+      stop(std::string{generation_.value() == 1 ? "initial values differ" : "replicas diverged"} +
+           ": rank " + std::to_string(m.rank) + " and rank " + std::to_string(first->rank) +
+           " hold different bits at step " + std::to_string(target_.value()) +
+           first_difference(*first->ready, *m.ready) +
+           (generation_.value() == 1 ? "; derive initial values from one seed on all ranks" : ""));
+      return false;
+    }
+    return true;
+  }
+
   void go() {
+    if (!same_bits()) return;
     const Bytes& first = *members_.front().ready;
-    for (const Member& m : members_)
-      if (*m.ready != first)
-        return stop(
-            std::string{generation_.value() == 1 ? "initial values differ" : "replicas diverged"} +
-            ": rank " + std::to_string(m.rank) + " and rank " +
-            std::to_string(members_.front().rank) + " hold different bits at step " +
-            std::to_string(target_.value()) + first_difference(first, *m.ready) +
-            (generation_.value() == 1 ? "; derive initial values from one seed on all ranks" : ""));
     if (target_ == Step{0}) {
       if (!initial_hash_) initial_hash_ = first;
       if (*initial_hash_ != first)
@@ -576,12 +597,14 @@ class Coordinator {
     return phase_ == Phase::Run ? 2 * options_.timeout : options_.timeout;
   }
   static std::string seconds(Time t) {
-    return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(t).count()) + " s";
+    auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(t).count();
+    return ms < 10'000 && ms % 1000 != 0 ? std::to_string(ms) + " ms"
+                                         : std::to_string(ms / 1000) + " s";
   }
   void note_commit(Step s) {
     if (s <= committed_) return;
     generations_here_ = 0;
-    last_broken_.reset();
+    if (phase_ == Phase::Run && !broken_) last_broken_.reset();
     committed_ = s;
     outcome_.step = s;
     deaths_here_ = 0;
@@ -634,6 +657,7 @@ class Coordinator {
   Step target_{}, committed_{};
   bool restore_ = false;
   int deaths_here_ = 0, generations_here_ = 0;  // since the last commit
+  int deaths_new_ = 0;                          // since the last Plan
   std::optional<Broken> broken_;
   std::optional<std::pair<Incarnation, Incarnation>> last_broken_;
   std::optional<Step> bye_;
