@@ -729,7 +729,7 @@ TEST_CASE("a group that gets no generation in time says so") {
                 if (e->ended) return e->status;
               return -1;
             });
-  CHECK(text.find("the launcher opened no new generation in time, rank 0") != std::string::npos);
+  CHECK(text.find("the launcher opened no new generation in time (on rank 0") != std::string::npos);
 }
 
 TEST_CASE("a slow rank's unread frames are held back, not piled up") {

@@ -802,7 +802,8 @@ TEST_CASE("a container that was resized after registration is found at the next 
       });
     });
     CHECK(text ==
-          "tensor 'a' was moved or resized after registration; register buffers of final size");
+          "the value of tensor 'a' was moved or resized after registration; register buffers of "
+          "final size");
     CHECK(calls == (in_step ? 1 : 0));
     CHECK(session.step() == Step{2});
   }
@@ -1003,11 +1004,102 @@ TEST_CASE("its words are the reason when it throws for everybody who takes its p
       },
       [](const comm::Outcome& o) {
         CHECK(!o.finished);
-        CHECK(o.reason.find(
-                  "a poison step: 4 workers died at step 3 without a commit in between") == 0);
+        CHECK(o.reason.find("a poison step: 4 workers died at step 3, which was not committed") ==
+              0);
         CHECK(o.reason.find("rank 1 threw at step 3: bad sample 17") != std::string::npos);
         CHECK(o.step == Step{3});
       });
+}
+
+TEST_CASE("a step that fails on every rank is a poison step, however often the run begins anew") {
+  for (int n : {1, 3}) {
+    std::atomic<int> calls{0};
+    on_ranks(
+        n,
+        [&](ThreadComm& comm) {
+          Model m;
+          Session session{m.state, Sgd{}, comm, ReplicaRecovery{}};
+          session.train(9, [&](Step s) {
+            if (s == Step{7}) {
+              ++calls;
+              throw std::runtime_error{"cannot read shard 17"};
+            }
+            return m.forward_backward(s, comm.rank());
+          });
+        },
+        [](const comm::Outcome& o) {
+          CHECK(!o.finished);
+          CHECK(o.reason.find("workers died at step 7, which was not committed. rank ") !=
+                std::string::npos);
+          CHECK(o.reason.find("threw at step 7: cannot read shard 17") != std::string::npos);
+        });
+    CHECK(calls >= 4);
+    CHECK(calls <= 6);
+  }
+}
+
+TEST_CASE("another last step on another rank is refused before the first commit") {
+  for (bool open : {false, true}) {
+    std::atomic<int> committed{0};
+    on_ranks(
+        3,
+        [&](ThreadComm& comm) {
+          Model m;
+          Session session{m.state, Sgd{}, comm, ReplicaRecovery{}};
+          const Step last{comm.rank() == 1 ? 5 : 4};
+          if (open) {
+            while (auto s = session.next(last)) m.forward_backward(*s, comm.rank());
+          } else {
+            session.train(
+                last, [&](Step s) { return m.forward_backward(s, comm.rank()); },
+                [&](const Committed&) { ++committed; });
+          }
+        },
+        [](const comm::Outcome& o) {
+          CHECK(!o.finished);
+          CHECK(o.deaths == 0);
+          CHECK(o.reason.find("rank 1 is to train until step 5 and rank 0 until step 4; give "
+                              "train() or next() the same last step") != std::string::npos);
+        });
+    CHECK(committed == 0);
+  }
+  // One that has nothing to do at all never votes: those who miss it say so.
+  comm::CoordinatorOptions options{.lease = 200ms, .timeout = 500ms};
+  on_ranks(
+      2,
+      [&](ThreadComm& comm) {
+        Model m;
+        Session session{m.state, Sgd{}, comm, ReplicaRecovery{}};
+        session.train(4 * comm.rank(), [&](Step s) { return m.forward_backward(s, comm.rank()); });
+      },
+      [](const comm::Outcome& o) {
+        CHECK(!o.finished);
+        CHECK(o.deaths == 0);
+        CHECK(o.reason ==
+              "rank 0 had its last step at step 0 and rank 1 goes on; give train() or next() the "
+              "same last step on all ranks");
+      },
+      options);
+}
+
+TEST_CASE("a loop inside of a step function, a negative last step, nothing to train") {
+  ThreadComm comm;
+  Model m;
+  Session session{m.state, Sgd{}, comm};
+  auto step = [&](Step s) { return m.forward_backward(s, 0); };
+  CHECK_THROWS_WITH_AS(session.train(3,
+                                     [&](Step s) {
+                                       session.train(3, step);
+                                       return step(s);
+                                     }),
+                       doctest::Contains("train() and next() do not belong into a step function"),
+                       StateError);
+  CHECK_THROWS_AS(session.train(-5, step), OptionError);
+  session.train(3, step);
+  CHECK(session.step() == Step{3});
+  TrainState nothing;
+  CHECK_THROWS_WITH_AS((Session{nothing, Sgd{}, comm}), doctest::Contains("the state is empty"),
+                       StateError);
 }
 
 // ---- a second train() ---------------------------------------------------------------------------
@@ -1110,6 +1202,45 @@ TEST_CASE("loaded before a session is made, the run goes on from there with the 
   session.train(6, step(half));
   CHECK(half.hash() == whole.hash());
   CHECK(half.state.applied == 6);
+}
+
+TEST_CASE("a run with per-rank state goes on from one file per rank, and from no other rank's") {
+  mend_test::Scratch scratch;
+  auto path = [&](int rank) { return scratch / std::to_string(rank); };
+  std::vector<std::uint64_t> whole(3), half(3);
+  auto run = [&](ThreadComm& comm, Step last, bool resume) {
+    std::vector<float> w(10, 1), g(10);
+    std::uint64_t noise = 1 + static_cast<std::uint64_t>(comm.rank());
+    TrainState state;
+    state.add("w", w, g).add_scalar("noise", noise, PerRank{});
+    Session session{state, Sgd{}, comm, ReplicaRecovery{}};
+    CHECK(state.rank == comm.rank());
+    CHECK(state.size == 3);
+    if (resume) {
+      std::string text =
+          thrown<StateError>([&] { load(state, path((session.rank() + 1) % session.size())); });
+      CHECK(text.find("'noise' is registered per rank") != text.npos);
+      CHECK(state.step == 0);
+      load(state, path(session.rank()));
+    }
+    session.train(
+        last,
+        [&](Step) {
+          noise = noise * 6364136223846793005u + 1442695040888963407u;
+          g.assign(10, float(noise >> 40));
+        },
+        [&](const Committed& done) {
+          if (done.step == Step{2}) save(state, path(session.rank()));
+        });
+    return noise;
+  };
+  on_ranks(3, [&](ThreadComm& comm) {
+    whole[static_cast<std::size_t>(comm.rank())] = run(comm, 6, false);
+  });
+  on_ranks(3, [&](ThreadComm& comm) {
+    half[static_cast<std::size_t>(comm.rank())] = run(comm, 6, true);
+  });
+  CHECK(half == whole);
 }
 
 TEST_CASE("the bytes that mend holds beside the trainer's are told") {

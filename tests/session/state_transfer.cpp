@@ -115,9 +115,12 @@ void exchange(int ranks, Source&& source, Asker&& asker) {
     Ranks cluster{.size = ranks, .options = {.simulated = simulated, .timeout = 20s}};
     bool good = cluster.run([&](Comm& comm) {
       comm.barrier();
+      // A request that comes while a source is still in the barrier would wait for a collective.
       if (comm.rank() + 1 < comm.size()) {
+        comm.channel(comm.size() - 1).send({});
         source(comm);
       } else {
+        for (int r = 0; r + 1 < comm.size(); ++r) (void)comm.channel(r).receive({});
         asker(comm);
         release(comm);
       }
@@ -173,7 +176,7 @@ TEST_CASE("a replacement gets everything that is replicated, from several source
         CHECK(m.transfer->received() == bytes);
         CHECK(m.transfer->hash(meta) == reference.transfer->hash(meta));
       });
-  for (const Served& s : served) CHECK(s.requests > 2);
+  for (const Served& s : served) CHECK(s.requests >= 2);  // a table, and what it was fast enough for
   for (const Served& s : served) CHECK(s.pieces.count({static_cast<int>(What::item), 1}) == 0);
 }
 

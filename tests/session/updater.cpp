@@ -215,6 +215,16 @@ TEST_CASE("a group that no tensor is in is a mistake") {
                        "PerGroup: no tensor was added with group 'slwo'", OptionError);
 }
 
+TEST_CASE("a group without options of its own is a mistake") {
+  std::vector<float> a(2), ga(2);
+  TrainState state;
+  state.add("a", a, ga, {.group = "no_decay"});
+  state.freeze();
+  CHECK_THROWS_WITH_AS(
+      (Updater{state, Sgd{}, 1}),
+      doctest::Contains("the parameter group 'no_decay' has no options of its own"), OptionError);
+}
+
 TEST_CASE("coefficients are fixed by begin, from the number of updates applied") {
   std::vector<double> a{10}, ga{1};
   TrainState state;

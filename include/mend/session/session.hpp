@@ -158,6 +158,7 @@ class Session {
         step_{state.step},
         applied_{state.applied} {
     refuse_what_cannot_be_restored();
+    note_place();
     reduced_.assign(plan_.size() + 1, false);
     updated_.assign(plan_.size(), false);
     ready_.assign(plan_.size(), 0);
@@ -194,6 +195,9 @@ class Session {
   template <class F, class A = void (*)(const Committed&)>
   void train(
       Step last, F&& step_fn, A&& after = [](const Committed&) {}) {
+    static_assert(std::invocable<F&, Step>, "the step function takes a mend::Step");
+    static_assert(std::invocable<A&, const Committed&>,
+                  "what is called after a commit takes a const mend::Committed&");
     using Result = std::invoke_result_t<F&, Step>;
     static_assert(std::is_void_v<Result> || std::floating_point<Result>,
                   "the step function returns nothing or this rank's loss (float or double)");
@@ -349,7 +353,15 @@ class Session {
     }
   }
 
+  //! For save and load: whose per-rank state it is.
+  void note_place() {
+    state_.rank = comm_.rank();
+    state_.size = comm_.size();
+  }
+
   void refuse_what_cannot_be_restored() const {
+    if (state_.entries().empty())
+      throw StateError{"the state is empty: add() tensors to it before the session is made"};
     if constexpr (clips) check_options(policy<ClipNorm>());
     for (const TrainState::Entry& e : state_.entries()) {
       if (!e.placement.per_rank) continue;
@@ -368,6 +380,11 @@ class Session {
   // ---- the life of a step -----------------------------------------------------------------------
 
   void begin(Step last) {
+    if (last < Step{0})
+      throw OptionError{"the last step is " + std::to_string(last.value()) +
+                        " and cannot be negative"};
+    if (in_step_function_)
+      throw StateError{"train() and next() do not belong into a step function"};
     if (!begun_) {  // a load may have come between the constructor and now
       step_ = Step{state_.step};
       applied_ = state_.applied;
@@ -395,6 +412,7 @@ class Session {
 
   //! The step to compute: a new one, or the one that was cut short.
   std::optional<Step> open(Step last) {
+    last_ = last;
     if (!pending_) {
       if (trains_ > 0 && trains_ <= trains_passed_)
         return {};  // what came after it is already under way
@@ -448,7 +466,13 @@ class Session {
   template <class F>
   void guarded(F&& f) {
     constexpr int tries = 3;
+    struct Inside {
+      explicit Inside(bool& flag) : in{flag} { in = true; }
+      ~Inside() { in = false; }
+      bool& in;
+    };
     try {
+      Inside inside{in_step_function_};
       f();
       own_failures_ = 0;
     } catch (const comm::Interrupted&) {
@@ -612,26 +636,38 @@ class Session {
   // Done: sent before the update, awaited after it, so that the round trip hides behind the work.
   void begin_done() {
     if constexpr (elastic) {
-      Hash128 slice = slice_hash();
-      comm_.gather_begin(std::as_bytes(std::span{&slice, 1}));
+      const Vote vote{slice_hash(), last_.value()};
+      comm_.gather_begin(std::as_bytes(std::span{&vote, 1}));
     }
     reached("done");
   }
   void finish_done() {
     if constexpr (elastic) {
       std::vector<Payload> votes = comm_.gather_finish();
-      for (std::size_t r = 1; r < votes.size(); ++r)
-        if (votes[r].size() != votes[0].size() ||
-            std::memcmp(votes[r].data(), votes[0].data(), votes[0].size()) != 0)
-          diverged(static_cast<int>(r));
+      for (std::size_t r = 1; r < votes.size(); ++r) compare(votes[0], votes[r], r);
     } else {
       if (!comm_.agree(true)) throw CommError{"another rank refused the step", {.step = step_}};
     }
   }
-  [[noreturn]] void diverged(int other) {
-    std::string text = "replicas diverged silently: rank " + std::to_string(other) +
-                       " holds other bits than rank 0 at step " + std::to_string(step_.value()) +
-                       "; memory, a race or a step function that writes parameters is to blame";
+  struct Vote {
+    Hash128 slice;
+    std::int64_t last;
+  };
+  void compare(const Payload& first, const Payload& other, std::size_t rank) {
+    Vote a{}, b{};
+    if (first.size() == sizeof a) std::memcpy(&a, first.data(), sizeof a);
+    if (other.size() == sizeof b) std::memcpy(&b, other.data(), sizeof b);
+    if (a.last != b.last)
+      refuse("rank " + std::to_string(rank) + " is to train until step " + std::to_string(b.last) +
+             " and rank 0 until step " + std::to_string(a.last) +
+             "; give train() or next() the same last step on all ranks");
+    if (first.size() != sizeof a || other.size() != sizeof b || a.slice != b.slice)
+      refuse("replicas diverged silently: rank " + std::to_string(rank) +
+             " holds other bits than rank 0 at step " + std::to_string(step_.value()) +
+             "; options that differ from rank to rank, a step function that writes parameters, a "
+             "race or memory is to blame");
+  }
+  [[noreturn]] void refuse(const std::string& text) {
     if constexpr (elastic) comm_.tell(Kind::refused, step_, std::as_bytes(std::span{text}));
     throw RunStopped{text, {.rank = Rank{comm_.rank()}}};
   }
@@ -816,6 +852,7 @@ class Session {
     whole_ = false;
     copies_in_.assign(view_.peers.size(), {-1, {}});
     comm_.enter(view_);
+    note_place();
     comm_.at(step_);
     reached("view");
     comm::Report report;
@@ -1143,7 +1180,7 @@ class Session {
   StateTransfer transfer_;
   typename Undo::Record undo_;
 
-  Step step_;
+  Step step_, last_{};
   std::int64_t applied_;
   comm::View view_{};
   std::vector<char> reduced_, updated_;  // per bucket; reduced_ has the closing one too
@@ -1162,6 +1199,7 @@ class Session {
   double norm_ = 0, scale_ = 1;
   int exceptions_ = std::uncaught_exceptions(), own_failures_ = 0, purity_checked_ = 0;
   bool begun_ = false, pending_ = false, returned_ = false, repeated_ = false, finished_ = false;
+  bool in_step_function_ = false;
   bool has_state_ = true, whole_ = false, stopping_ = false, schema_told_ = false;
   bool coefficients_fixed_ = false, decided_ = false, skip_ = false, left_ = false,
        touched_ = false, updating_ = false, own_updated_ = false;

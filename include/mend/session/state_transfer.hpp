@@ -295,6 +295,8 @@ class StateTransfer {
   }
   template <class Comm>
   void send(Comm& comm, const Frame& asked, ByteView body) const {
+    constexpr std::size_t limit = std::size_t{1} << 30;
+    if (body.size() > limit) return;  // no peer would take it
     Header h = asked.header;
     h.kind = static_cast<std::uint16_t>(comm::Kind::chunk);
     Payload payload{body.size() + sizeof(std::uint64_t)};
@@ -310,7 +312,7 @@ class StateTransfer {
     auto size = r.get<std::uint64_t>();
     auto heir_of = r.get<Incarnation>();
     auto part = [&](ByteView whole) {
-      if (f.header.offset > whole.size() || size > whole.size() - f.header.offset)
+      if (f.header.offset > whole.size() || size > whole.size() - f.header.offset || size > chunk)
         return;  // a faulty peer is no reason to end; it times out
       send(comm, f, whole.subspan(f.header.offset, size));
     };

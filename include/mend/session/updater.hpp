@@ -59,6 +59,12 @@ class Updater {
       for (const std::string& name : rule_.names())
         if (std::ranges::find(groups_, name) == groups_.end())
           throw OptionError{"PerGroup: no tensor was added with group '" + name + "'"};
+    if constexpr (!requires { rule_.names(); })
+      for (const std::string& name : groups_)
+        if (name != Traits{}.group)
+          throw OptionError{"the parameter group '" + name +
+                            "' has no options of its own: give the "
+                            "session a PerGroup, or leave the group out"};
   }
 
   //! Fixes the coefficients of one update. applied: how many were made before.

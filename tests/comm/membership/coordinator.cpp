@@ -468,8 +468,8 @@ TEST_CASE("per-rank state that died with its copies stops the run and says so") 
   std::optional<Outcome> o = s.run(three());
   REQUIRE(o);
   CHECK(o->reason ==
-        "the per-rank state of a dead rank was lost together with its copies, at step 5. rank 1 "
-        "ended with signal 9");
+        "the per-rank state of a dead rank was lost together with all its copies, at step 5; "
+        "PerRank{.copies = 2} survives two deaths at once. rank 1 ended with signal 9");
 }
 
 TEST_CASE("copies bear the name of the first in a place, whoever takes it later") {
@@ -839,6 +839,38 @@ TEST_CASE("a message that cannot be read stops the run; kinds that nobody knows 
 
 // ---- limits -------------------------------------------------------------------------------------
 
+TEST_CASE("who misses a rank that has done all its steps says so, and nobody is killed for it") {
+  Script s;
+  begin(s);
+  s.finished(1, 20).note("go").frame(2, Kind::broken_link, 20).ends(1, 1).ends(2, 1).ends(3, 1);
+  std::optional<Outcome> o = s.run(three());
+  REQUIRE(o);
+  CHECK(o->reason ==
+        "rank 0 had its last step at step 20 and rank 1 goes on; give train() or next() the same "
+        "last step on all ranks");
+  CHECK(o->deaths == 0);
+}
+
+TEST_CASE("who ends without having joined is told from who leaves a loop early") {
+  Script s;
+  s.join(1).join(2).ends(3, 0).ends(1, 1).ends(2, 1);
+  std::optional<Outcome> o = s.run(three());
+  REQUIRE(o);
+  CHECK(o->reason.find("rank 2 ended without having joined, and others wait for it") == 0);
+}
+
+TEST_CASE("workers that end before the first step are no poison step") {
+  Script s;
+  s.join(1).join(2).join(3);
+  s.ends(1, -6).ends(2, -6).ends(3, -6);
+  CoordinatorOptions options = three();
+  options.poison = 1;
+  std::optional<Outcome> o = s.run(options);
+  REQUIRE(o);
+  CHECK(o->reason.find("workers ended before the first step began; their own output") !=
+        std::string::npos);
+}
+
 TEST_CASE("deaths at one step without a commit in between are a poison step") {
   Script s;
   begin(s);
@@ -857,7 +889,7 @@ TEST_CASE("deaths at one step without a commit in between are a poison step") {
   REQUIRE(o);
   CHECK(!o->finished);
   CHECK(o->reason ==
-        "a poison step: 4 workers died at step 7 without a commit in between. rank 1 ended with "
+        "a poison step: 4 workers died at step 7, which was not committed. rank 1 ended with "
         "signal 11");
   CHECK(o->deaths == 4);
   CHECK(o->restarts == 4);

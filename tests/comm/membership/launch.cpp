@@ -127,7 +127,8 @@ TEST_CASE("a killed or stopped worker is replaced, and the bits are the same") {
     CHECK(sum(r) == sum(whole));
     CHECK(r.says("mendrun: rank " + std::to_string(rank) + ": death (signal 9)"));
     CHECK(r.says("generation 2 (3 members)"));
-    CHECK(r.count("replacement") == 1);
+    CHECK(r.count("replaced (pid ") == 1);
+    CHECK(r.count("whole again at step ") == 1);
   }
   LaunchOptions o = trainer({"30", "2", "0@5:9", "2@5:9", "1@20:19"});  // 19: SIGSTOP
   o.run.lease = 500ms;

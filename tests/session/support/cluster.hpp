@@ -424,7 +424,7 @@ inline Verdict judge(const Case& c, const Result& r) {
     return {};
   }
   const std::string& reason = r.outcome.reason;
-  if (reason.find("lost together with its copies") != std::string::npos) {
+  if (reason.find("lost together with all its copies") != std::string::npos) {
     if (detail::copies_were_lost(c, r)) return {{}, true};
     return {"stopped for lost copies, but a partner of every dead rank lived: " + reason};
   }

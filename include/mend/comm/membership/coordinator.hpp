@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -156,6 +157,12 @@ class Coordinator {
         if (bye_ && *m.finished <= *bye_) tell(m, Kind::bye);
         break;
       case Kind::broken_link:
+        // It committed the same last step and goes on, on a rank that has all its steps done.
+        for (const Member& other : members_)
+          if (phase_ == Phase::Run && other.finished == Step{h.step} && &other != &m)
+            return stop("rank " + std::to_string(other.rank) + " had its last step at step " +
+                        std::to_string(h.step) + " and rank " + std::to_string(m.rank) +
+                        " goes on; give train() or next() the same last step on all ranks");
         if (!broken_)
           broken_ = Broken{m.who, h.tag < members_.size() ? members_[h.tag].who : 0, hub_.now()};
         break;
@@ -310,8 +317,11 @@ class Coordinator {
       if (others_wait) {
         const Member& m = *std::ranges::find_if(members_, &Member::left);
         stop("rank " + std::to_string(m.rank) +
-             " ended before the last step while others went on; "
-             "break out of a training loop on all ranks or on none");
+             (m.joined
+                  ? " ended before the last step while others went on; break out of a training "
+                    "loop on all ranks or on none"
+                  : " ended without having joined, and others wait for it; each rank calls "
+                    "mend::comm::join_tcp() and trains"));
       }
       return true;
     }
@@ -331,7 +341,7 @@ class Coordinator {
     }
     broken_.reset();
     if (phase_ == Phase::Plan || phase_ == Phase::Feed) place_deaths();
-    if (poisoned(std::max(deaths_here_, deaths_new_))) return true;
+    if (poisoned(std::max(deaths_at_[committed_.value()], deaths_new_))) return true;
     for (Member* m : dead) {
       int rank = m->rank;
       Incarnation heir_of = m->heir_of;
@@ -359,13 +369,18 @@ class Coordinator {
   }
 
   //! Whether the deaths of Run came before or after the last commit, Reports tell.
-  void place_deaths() { deaths_here_ += std::exchange(deaths_new_, 0); }
+  void place_deaths() { deaths_at_[committed_.value()] += std::exchange(deaths_new_, 0); }
 
   bool poisoned(int deaths) {
     if (deaths < options_.poison) return false;
-    stop("a poison step: " + std::to_string(deaths) + " workers died at step " +
-         std::to_string(committed_.value()) + " without a commit in between. " +
-         (failure_.empty() ? last_death_ : failure_));
+    std::string why = failure_.empty() ? last_death_ : failure_;
+    stop(initial_hash_
+             ? "a poison step: " + std::to_string(deaths) + " workers died at step " +
+                   std::to_string(committed_.value()) + ", which was not committed. " + why
+             : std::to_string(deaths) +
+                   " workers ended before the first step began; their own output may say "
+                   "why. " +
+                   why);
     return true;
   }
 
@@ -426,8 +441,10 @@ class Coordinator {
       }
     }
     if (lost)
-      return stop("the per-rank state of a dead rank was lost together with its copies, at step " +
-                  std::to_string(target->value()) + ". " + last_death_);
+      return stop(
+          "the per-rank state of a dead rank was lost together with all its copies, at step " +
+          std::to_string(target->value()) + "; PerRank{.copies = 2} survives two deaths at once. " +
+          last_death_);
     plan.restore = !target;
     target_ = plan.restore ? Step{0} : *target;
     // What a member reports as its step it has committed; a target above may still be taken back
@@ -435,7 +452,7 @@ class Coordinator {
     for (const Member& m : members_)
       if (m.report->has_state) note_commit(m.reported);
     place_deaths();
-    if (poisoned(deaths_here_)) return;
+    if (poisoned(deaths_at_[committed_.value()])) return;
     if (plan.restore)
       committed_ = outcome_.step = Step{0};
     else if (target_ < committed_)
@@ -607,7 +624,6 @@ class Coordinator {
     if (phase_ == Phase::Run && !broken_) last_broken_.reset();
     committed_ = s;
     outcome_.step = s;
-    deaths_here_ = 0;
   }
   void tell(const Member& m, Kind kind, ByteView payload = {}, Step step = {}) {
     if (m.gone) return;
@@ -656,8 +672,9 @@ class Coordinator {
   Time phase_deadline_ = never;
   Step target_{}, committed_{};
   bool restore_ = false;
-  int deaths_here_ = 0, generations_here_ = 0;  // since the last commit
-  int deaths_new_ = 0;                          // since the last Plan
+  int generations_here_ = 0;               // since the last commit
+  std::map<std::int64_t, int> deaths_at_;  // by step; a run that began anew comes there again
+  int deaths_new_ = 0;                     // since the last Plan
   std::optional<Broken> broken_;
   std::optional<std::pair<Incarnation, Incarnation>> last_broken_;
   std::optional<Step> bye_;

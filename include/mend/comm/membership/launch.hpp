@@ -33,6 +33,33 @@ struct LaunchOptions {
   std::function<void(const trace::Event&)> on_event{};
 };
 
+namespace detail {
+//! What a person at the terminal wants to know; `trouble`: since when ranks are missing.
+inline void report(TcpHub& hub, const trace::Event& e, Time trouble) {
+  using trace::EventKind;
+  std::string rank = "rank " + std::to_string(e.rank) + ": ";
+  std::string step = "step " + std::to_string(e.step.value());
+  std::string text = e.text.empty() ? "" : " (" + e.text + ")";
+  if (e.kind == EventKind::view && e.generation == Generation{1}) {
+    std::string pids;
+    for (auto [who, pid] : hub.pids()) pids += " " + std::to_string(pid);
+    hub.note("pids" + pids);
+  } else if (e.kind == EventKind::view) {
+    hub.note("generation " + std::to_string(e.generation.value()) + text);
+  } else if (e.kind == EventKind::death || e.name == "suspect") {
+    hub.note(rank + std::string{e.label()} + text);
+  } else if (e.name == "joined" && e.generation > Generation{}) {
+    hub.note(rank + "replaced (pid " + std::to_string(hub.pids().rbegin()->second) + ")");
+  } else if (e.name == "restore" && e.generation > Generation{1}) {
+    hub.note("nobody holds the state any more: the run begins again at " + step);
+  } else if (e.name == "go" && e.generation > Generation{1}) {
+    auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(e.time - trouble).count();
+    hub.note("whole again at " + step +
+             (trouble == Time{} ? "" : " after " + std::to_string(ms) + " ms"));
+  }
+}
+}  // namespace detail
+
 //! Runs a program on several ranks of this machine and keeps it running: the dead are replaced.
 //! Blocks until the run has ended and every worker is reaped. Call it in a thread that lives as
 //! long. Throws CommError when a worker cannot be started (no such program, the port is in use).
@@ -48,20 +75,23 @@ inline Outcome launch(LaunchOptions options) {
               .err = options.err,
               .stop_signals = std::move(options.stop_signals)}};
   Coordinator coordinator{hub, options.run};
+  bool joined = false;
+  Time trouble{};
   coordinator.on_event = [&](const trace::Event& e) {
     using trace::EventKind;
-    std::string text = e.text.empty() ? "" : " (" + e.text + ")";
-    if (!options.report) {
-    } else if (e.kind == EventKind::view && e.generation > Generation{1}) {
-      hub.note("generation " + std::to_string(e.generation.value()) + text);
-    } else if (e.kind == EventKind::death || e.name == "replacement") {
-      hub.note("rank " + std::to_string(e.rank) + ": " + std::string{e.label()} + text +
-               " after step " + std::to_string(e.step.value()));
-    }
+    joined = joined || e.name == "joined";
+    if (e.kind == EventKind::death && trouble == Time{}) trouble = e.time;
+    if (options.report) detail::report(hub, e, trouble);
+    if (e.name == "go") trouble = {};
     if (options.on_event) options.on_event(e);
   };
   try {
-    return coordinator.run();
+    Outcome outcome = coordinator.run();
+    if (outcome.finished && !joined && options.report)
+      hub.note(
+          "no worker joined, so nothing was guarded: does the program call "
+          "mend::comm::join_tcp()?");
+    return outcome;
   } catch (const RunStopped& e) {
     if (hub.stopped_by() == 0) throw;
     hub.stop(options.grace);

@@ -154,6 +154,14 @@ class TcpHub {
     err_.flush(clock_.now());
   }
 
+  //! The workers that run, by incarnation.
+  [[nodiscard]] std::map<Incarnation, pid_t> pids() const {
+    std::map<Incarnation, pid_t> all;
+    for (const auto& [who, w] : workers_)
+      if (w.process.pid() > 0) all.emplace(who, w.process.pid());
+    return all;
+  }
+
   //! Connections that were dropped because they were no worker's.
   [[nodiscard]] std::size_t strays() const { return lobby_.strays(); }
 
