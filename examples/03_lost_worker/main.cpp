@@ -22,12 +22,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -48,10 +50,29 @@ struct Options {
   std::string out = "03_lost_worker.out", data = "/usr/share/datasets/fashion-mnist";
 };
 
-// Where a worker can be struck; docs/protocol.md tells what happens there.
-const std::vector<std::string> points{"lambda", "reduce", "during_reduce", "bucket", "reduced",
-                                      "done",   "update", "updated",       "commit", "committed",
-                                      "view",   "plan",   "roll_forward",  "ready",  "go"};
+// Where a worker can be struck, and what it is doing then; docs/protocol.md tells what happens.
+const std::vector<std::pair<std::string, std::string>> points{
+    {"lambda", "before its forward pass"},
+    {"reduce", "before gradients are reduced"},
+    {"during_reduce", "while gradients are reduced"},
+    {"bucket", "between two buckets of gradients"},
+    {"reduced", "when gradients are reduced"},
+    {"done", "when it has said that it has all gradients"},
+    {"update", "in the middle of the update"},
+    {"updated", "after the update"},
+    {"commit", "before the step is committed"},
+    {"committed", "after the step is committed"},
+    {"view", "in a recovery, told of the new members"},
+    {"plan", "in a recovery, told what to do"},
+    {"roll_forward", "in a recovery, while it finishes the step"},
+    {"ready", "in a recovery, when it has said that it is whole"},
+    {"go", "in a recovery, before the first step after it"}};
+
+std::string doing(const std::string& point) {
+  auto at = std::find_if(points.begin(), points.end(),
+                         [&](const auto& known) { return known.first == point; });
+  return at == points.end() ? "" : at->second;
+}
 
 std::optional<Kill> parse_kill(const std::string& text) {
   Kill k;
@@ -70,7 +91,7 @@ std::vector<Kill> planned_kills(const Options& o) {
   if (o.kill_every > 0)
     for (std::int64_t step = o.kill_every, i = 0; step < o.steps; step += o.kill_every, ++i)
       kills.push_back({static_cast<int>(i) % o.ranks, step,
-                       points[static_cast<std::size_t>(i) % points.size()]});
+                       points[static_cast<std::size_t>(i) % points.size()].first});
   if (o.kills.empty() && o.kill_every == 0)
     kills = {{1, o.steps / 3, "update"}, {2 % o.ranks, 2 * o.steps / 3, "during_reduce"}};
   if (kills.size() > Board::most_kills) kills.resize(Board::most_kills);
@@ -120,10 +141,7 @@ int work(const Options& o, const std::vector<Kill>& kills) {
         if (done.step.every(50)) board.accuracy = net.accuracy(test, 500);
       });
 
-  mend::StateHash hash;  // parameters and optimizer slots
-  for (const auto& e : state.entries())
-    hash.add(e.name, e.dtype, mend::ByteView{e.value, e.bytes()});
-  board.hash[static_cast<std::size_t>(session.rank())] = hash.value();
+  board.hash[static_cast<std::size_t>(session.rank())] = state.hash();
   if (session.rank() == 0) board.accuracy = net.accuracy(test, test.size());
   mend::trace::write_timeline(
       fmt::format("{}/worker-{}.json", o.out, comm.membership().incarnation), recorder.events());
@@ -149,6 +167,7 @@ Run run(const Options& o, const std::string& program, std::vector<std::string> a
   Run r;
   mend::SystemClock clock;
   fmt::print("{}\n", title);
+  std::fflush(stdout);  // at once, into a file or pipe too
   mend::trace::ProgressLine progress{o.steps};
   std::atomic<bool> over = false;
   sigset_t stops;  // the launcher's own thread takes them
@@ -232,8 +251,8 @@ int launch(const Options& o, const std::vector<Kill>& kills, const std::string& 
   read_fashion(o.data, "t10k");  // says now, not in every worker, when the data set is missing
   std::string what;
   for (const Kill& k : kills)
-    what +=
-        fmt::format("{}rank {} at step {} ({})", what.empty() ? "" : ", ", k.rank, k.step, k.point);
+    what += fmt::format("{}rank {} at step {}, {}", what.empty() ? "" : "; ", k.rank, k.step,
+                        doing(k.point));
   Run shown = run(o, program, argv, "kill -9: " + what);
   if (!shown.outcome.finished) {
     fmt::print(stderr, "the run did not finish: {}\n", shown.outcome.reason);
@@ -263,7 +282,7 @@ int launch(const Options& o, const std::vector<Kill>& kills, const std::string& 
     fmt::print("  {:<26}{}\n", "same bits", same ? "yes" : "NO");
   }
   fmt::print("\nalso written to {}: loss.svg, timeline.json and worker-*.json (chrome://tracing)\n",
-             o.out);
+             std::filesystem::absolute(o.out).lexically_normal().string());
   return same ? 0 : 1;
 }
 
@@ -272,6 +291,8 @@ int launch(const Options& o, const std::vector<Kill>& kills, const std::string& 
 int main(int argc, char** argv) {
   Options o;
   bool no_kills = false, no_reference = false;
+  std::vector<std::string> names;
+  for (const auto& [name, what] : points) names.push_back(name);
   CLI::App app{"Trains on Fashion-MNIST while workers are killed, and compares the bits."};
   app.add_option("-n,--ranks", o.ranks, "workers")
       ->check(CLI::Range(1, int(Board::most_ranks)))
@@ -283,12 +304,11 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--kill", o.kills,
-                 "RANK@STEP:POINT, repeatable; POINT is one of " + CLI::detail::join(points, ", "))
+                 "RANK@STEP:POINT, repeatable; POINT is one of " + CLI::detail::join(names, ", "))
       ->check([&](const std::string& text) {
         auto k = parse_kill(text);
         if (!k) return "'" + text + "' is not RANK@STEP:POINT, such as 1@200:update";
-        if (std::find(points.begin(), points.end(), k->point) == points.end())
-          return "no such point: " + k->point;
+        if (doing(k->point).empty()) return "no such point: " + k->point;
         return std::string{};
       });
   app.add_option("--kill-every", o.kill_every, "kill a worker every N steps, at changing points")

@@ -1,7 +1,11 @@
 #pragma once
 
-//! What every header agrees on: the version, the attributes a rule needs, the refusal of
+//! What every header agrees on: C++20, the version, the attributes a rule needs, the refusal of
 //! -ffast-math.
+
+#if __cplusplus < 202002L
+#error "mend needs C++20: compile with -std=c++20"
+#endif
 
 #include <string_view>
 

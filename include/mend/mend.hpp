@@ -1,6 +1,8 @@
 #pragma once
 
-//! Everything a trainer on the host needs. Rooms can be included one by one instead.
+//! Everything a trainer on the host needs. Its headers can be included one by one instead.
+
+#include "mend/config.hpp"  // first: it says what compiler is needed
 
 #include "mend/comm/communicator.hpp"
 #include "mend/comm/tcp.hpp"

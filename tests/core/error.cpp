@@ -29,11 +29,18 @@ TEST_CASE("an error says what, where, why, who and when") {
   mend::FileError e{"cannot write",
                     {.code = ENOSPC, .path = "/a/b", .rank = Rank{2}, .step = Step{17}}};
   CHECK(std::string{e.what()} ==
-        std::string{"cannot write [/a/b]: "} + std::strerror(ENOSPC) + ", rank 2, step 17");
+        std::string{"cannot write [/a/b]: "} + std::strerror(ENOSPC) + " (on rank 2, step 17)");
   CHECK(e.code() == ENOSPC);
   CHECK(e.path() == "/a/b");
   CHECK(*e.rank() == 2);
   CHECK(*e.step() == Step{17});
+}
+
+TEST_CASE("the place stands apart from the sentence, which may be about another rank") {
+  auto text = [](ErrorContext c) { return std::string{Error{"rank 1 threw", c}.what()}; };
+  CHECK(text({.rank = Rank{0}}) == "rank 1 threw (on rank 0)");
+  CHECK(text({.step = Step{12}}) == "rank 1 threw (at step 12)");
+  CHECK(text({.rank = Rank{0}, .step = Step{12}}) == "rank 1 threw (on rank 0, step 12)");
 }
 
 TEST_CASE("what is not known is not said") {

@@ -4,17 +4,23 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 using mend::Bytes;
 using mend::ByteView;
 using mend::DType;
+using mend::OptionError;
 using mend::PerRank;
+using mend::Placement;
+using mend::Slice;
 using mend::StateError;
 using mend::TrainState;
 using Kind = mend::TrainState::Kind;
@@ -49,7 +55,7 @@ concept CanAddScalar = requires(TrainState& state, T&& value) {
   state.add_scalar("s", std::forward<T>(value));
 };
 static_assert(CanAddScalar<float&> && CanAddScalar<bool&>);
-static_assert(!CanAddScalar<float> && !CanAddScalar<const float&> && !CanAddScalar<std::string&>);
+static_assert(!CanAddScalar<float>);
 
 //! The message of the StateError that a call ends in; empty where it ends well.
 std::string refusal(const std::function<void()>& call) {
@@ -143,8 +149,11 @@ TEST_CASE("shapes that are not the buffer's") {
   CHECK(says(refusal([&] {
                state.add("w", w, g, {.shape = {2, 4}});
              }),
-             "6 elements and a shape of 8"));
-  CHECK(says(refusal([&] { state.add("w", w, g, {.shape = {-2, -3}}); }), "negative extent"));
+             "'w' has 6 elements and the shape [2, 4] has 8"));
+  CHECK(says(refusal([&] {
+               state.add("w", w, g, {.shape = {-2, -3}});
+             }),
+             "negative extent: [-2, -3]"));
   CHECK(says(refusal([&] {
                state.add("w", w, g, {.shape = {6, std::int64_t{1} << 40, 1 << 30}});
              }),
@@ -246,7 +255,7 @@ TEST_CASE("tensors of no elements") {
 TEST_CASE("a reallocated container is found, by name") {
   std::vector<float> w(4), g(4), b(4);
   std::vector<Bf16> low(4);
-  auto moved = [&](std::vector<float>& which, const std::string& name) {
+  auto moved = [&](std::vector<float>& which, const std::string& what) {
     TrainState state;
     w.assign(4, 0), g.assign(4, 0), b.assign(4, 0);
     w.shrink_to_fit(), g.shrink_to_fit(), b.shrink_to_fit();
@@ -255,17 +264,18 @@ TEST_CASE("a reallocated container is found, by name") {
     w[0] = 1;
     CHECK_NOTHROW(state.check());
     which.push_back(0);
-    CHECK(says(refusal([&] { state.check(); }), "'" + name + "' was moved or resized"));
+    CHECK(refusal([&] { state.check(); }) ==
+          what + " was moved or resized after registration; register buffers of final size");
     which.pop_back();
     which.shrink_to_fit();
   };
-  moved(w, "weight");
-  moved(g, "weight");
-  moved(b, "running");
+  moved(w, "the value of tensor 'weight'");
+  moved(g, "the gradient of tensor 'weight'");
+  moved(b, "buffer 'running'");
   TrainState state;
   state.add("w", w, g).add_copy("w", low);
   low.resize(100);
-  CHECK(says(refusal([&] { state.check(); }), "'w' was moved"));
+  CHECK(says(refusal([&] { state.check(); }), "a copy of tensor 'w' was moved"));
 }
 
 TEST_CASE("a float master takes narrower gradients and low-precision copies") {
@@ -291,6 +301,95 @@ TEST_CASE("a state needs both functions") {
           state.add_state(
               "s", [] { return Bytes{}; }, nullptr);
         }) != "");
+}
+
+TEST_CASE_TEMPLATE("a generator goes on with the numbers that it would have drawn", G, std::mt19937,
+                   std::mt19937_64, std::minstd_rand, std::ranlux24, std::ranlux48, std::knuth_b,
+                   std::normal_distribution<float>, std::uniform_int_distribution<int>) {
+  std::mt19937_64 source{7};
+  auto next = [&](G& g) {
+    if constexpr (requires { g(); })
+      return g();
+    else
+      return g(source);
+  };
+  auto keep = [](const TrainState::Entry& e) {
+    return e.kind == Kind::state ? e.save() : Bytes(e.value, e.value + e.bytes());
+  };
+  auto restore = [](const TrainState::Entry& e, const Bytes& bytes) {
+    if (e.kind == Kind::state)
+      e.load(bytes);
+    else
+      std::memcpy(e.value, bytes.data(), bytes.size());
+  };
+  G here{}, there{};
+  (void)next(here);  // a normal distribution now holds a second number
+  TrainState a, b;
+  a.add_generator("rng", here);
+  b.add_generator("rng", there, mend::Replicated{});
+  const auto &from = a.entries()[0], &to = b.entries()[0];
+  CHECK(from.placement.per_rank);
+  CHECK_FALSE(to.placement.per_rank);
+  const Bytes kept = keep(from);
+  CHECK(keep(from) == kept);  // to look at it changes nothing
+  const std::mt19937_64 then = source;
+  std::vector<typename G::result_type> drawn(50), again(50);
+  for (auto& x : drawn) x = next(here);
+  for (auto [entry, generator] : {std::pair{&from, &here}, std::pair{&to, &there}}) {
+    source = then;
+    restore(*entry, kept);
+    for (auto& x : again) x = next(*generator);
+    CHECK(std::memcmp(drawn.data(), again.data(), drawn.size() * sizeof drawn[0]) == 0);
+  }
+}
+
+TEST_CASE("what is no state of a generator is refused") {
+  std::normal_distribution<float> noise;
+  TrainState state;
+  state.add_generator("noise", noise);
+  std::string text{"gibberish"};
+  auto bytes = std::as_bytes(std::span{text});
+  CHECK(says(refusal([&] { state.entries()[0].load(bytes); }), "generator 'noise'"));
+  CHECK(says(refusal([&] { state.add_generator("noise", noise); }), "'noise' is taken"));
+}
+
+TEST_CASE("the hash of a state is that of everything in it") {
+  std::vector<float> w{1, 2}, g(2), b{3};
+  std::vector<Bf16> low(2);
+  std::int64_t position = 4;
+  Bytes blob(3);
+  std::vector<float> slot(2);
+  TrainState state;
+  state.add("w", w, g).add_copy("w", low).add_buffer("b", b, PerRank{}).add_scalar("p", position);
+  state.add_state(
+      "s", [&] { return blob; }, [](ByteView) {});
+  state.freeze();
+  state.add_slot(state.entries()[0], "m", reinterpret_cast<std::byte*>(slot.data()));
+  const mend::Hash128 hash = state.hash();
+  auto changes = [&](auto& what, auto value) {
+    auto before = std::exchange(what, value);
+    bool differs = state.hash() != hash;
+    what = before;
+    return differs && state.hash() == hash;
+  };
+  CHECK(changes(w[1], 3.0f));
+  CHECK(changes(w[0], -1.0f));
+  CHECK(changes(b[0], 0.0f));
+  CHECK(changes(low[1].bits, std::uint16_t{1}));
+  CHECK(changes(position, 5));
+  CHECK(changes(blob, Bytes(4)));
+  CHECK(changes(slot[1], 1.0f));
+  CHECK(changes(state.step, 1));
+  CHECK(changes(state.applied, 1));
+  CHECK_FALSE(changes(g[0], 7.0f));  // gradients are no state
+  CHECK_FALSE(changes(state.rank, 1));
+  CHECK(TrainState{}.hash() == TrainState{}.hash());
+}
+
+TEST_CASE("a shape as text") {
+  CHECK(mend::to_text({}) == "[]");
+  CHECK(mend::to_text({8}) == "[8]");
+  CHECK(mend::to_text({2, 3, 4}) == "[2, 3, 4]");
 }
 
 TEST_CASE("memory of the state's own") {
@@ -347,4 +446,19 @@ TEST_CASE("a slot's name that the trainer has taken is an error, not a mix-up") 
   state.add("w", w, g).add_buffer("w.m", m);
   state.freeze();
   CHECK(says(refusal([&] { state.add_slot(*state.find("w"), "m", nullptr); }), "'w.m' is taken"));
+}
+
+TEST_CASE("a slice that is none of its array, and a negative number of copies") {
+  std::vector<float> x(6);
+  TrainState state;
+  auto add = [&](Placement p) { state.add_buffer("x", x, std::move(p)); };
+  CHECK_THROWS_WITH_AS(add(PerRank{.copies = -1}), "'x': PerRank{.copies = -1} cannot be negative",
+                       OptionError);
+  for (const Slice& s :
+       {Slice{.of = {4, 3}, .at = {3, 0}, .extent = {2, 3}},
+        Slice{.of = {4, 3}, .at = {0, 0}, .extent = {2, 2}},
+        Slice{.of = {4, 3}, .at = {0}, .extent = {6}}, Slice{.of = {9}, .at = {-1}, .extent = {6}}})
+    CHECK_THROWS_WITH_AS(add(s), doctest::Contains("'x' of 6 elements is no slice "), OptionError);
+  add(Slice{.of = {4, 3}, .at = {2, 0}, .extent = {2, 3}});
+  CHECK(state.entries().size() == 1);
 }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# readme.sh ROOT: README gives the two commands, and its C++ programs compile as they stand.
+# readme.sh ROOT: README gives the two commands, and its C++ programs compile as they stand,
+# as C++20 and, in one sentence, as nothing older.
 . "$(dirname "$0")/files.sh"
 
 for preset in demo test; do
@@ -17,6 +18,13 @@ count=0
 for program in $(grep -ls 'int main(' "$out"/*.cpp); do
   for compiler in $compilers; do
     $compiler -std=c++20 -Iinclude $warnings -fsyntax-only "$program" || exit 1
+  done
+  # What a compiler says that was not told of C++20.
+  for compiler in $compilers; do
+    [ -f include/mend/config.hpp ] || continue
+    $compiler -std=c++17 -Iinclude -fsyntax-only "$program" 2>&1 | grep -m 1 'error: ' |
+      grep -q 'mend needs C++20: compile with -std=c++20' ||
+      verdict "$program: $compiler -std=c++17 does not begin with: mend needs C++20" ""
   done
   count=$((count + 1))
 done

@@ -30,6 +30,11 @@ TEST_CASE("weights lie in [0, 1), also once they are rounded to float") {
     CHECK_THROWS_AS(mend::require_weight(bad, "R", "b"), mend::OptionError);
 }
 
+TEST_CASE("what is no field of a rule is refused in its own words") {
+  CHECK_THROWS_WITH_AS(mend::refuse_value("the norm after 3 updates", -2, "be positive"),
+                       "the norm after 3 updates = -2 must be positive", mend::OptionError);
+}
+
 TEST_CASE("a NaN is shown as one") {
   CHECK_THROWS_WITH_AS(
       mend::require_option(std::nan("") >= 0, "R", "eps", std::nan(""), "be positive"),

@@ -51,10 +51,9 @@ TEST_CASE("a rate that cannot work is an error that names the rule, or the updat
   const mend::LearningRate falling = [](mend::Step s) { return 1.0 - double(s.value()); };
   CHECK_NOTHROW(falling.check("Sgd"));
   CHECK(falling(1) == 0);
-  CHECK_THROWS_WITH_AS(
-      (void)falling(2),
-      "the learning rate after 2 updates: value = -1 must be finite and not negative",
-      mend::OptionError);
+  CHECK_THROWS_WITH_AS((void)falling(2),
+                       "the learning rate after 2 updates = -1 must be finite and not negative",
+                       mend::OptionError);
 }
 
 TEST_CASE("a session reports the rate of any rule") {

@@ -123,9 +123,9 @@ std::map<std::pair<int, std::string>, std::vector<Fault>> by_point(const Case& c
   return all;
 }
 
-//! Kills of `ranks` at one point of one step. Where a worker stands when another one died is another
-//! matter than without that death, so each is looked up in a run with those before it; one that
-//! cannot get there any more is struck where it would have been.
+//! Kills of `ranks` at one point of one step. Where a worker stands when another one died is
+//! another matter than without that death, so each is looked up in a run with those before it; one
+//! that cannot get there any more is struck where it would have been.
 std::vector<Fault> together(const Case& c, const std::pair<int, std::string>& point,
                             const std::vector<Fault>& alone) {
   std::vector<Fault> faults;

@@ -67,7 +67,7 @@ TEST_CASE("fifty kills at random moments end with the same bits") {
 
   mend_test::Random random{20};
   int killed = 0;
-  for (int runs = 0; killed < 50 && runs < 60; ++runs) {
+  for (int runs = 0; killed < 50 && runs < 120; ++runs) {
     // One rank dies early, perhaps its replacement too, perhaps another one later.
     auto moment = [&](double from, double to) {
       return std::to_string(

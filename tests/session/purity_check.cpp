@@ -88,7 +88,7 @@ TEST_CASE("state that mend does not know of shows in what depends on it") {
         m.g[1] += static_cast<float>(++hidden);
       })
           .find("the step function is impure: 'w' differs between two calls for one step; register "
-                "what it depends on (add_buffer, add_scalar, add_state)") == 0);
+                "what it depends on (add_buffer, add_scalar, add_generator, add_state)") == 0);
   CHECK(fault([&](Model& m) {
           m.step();
           m.mean[0] += static_cast<float>(++hidden);

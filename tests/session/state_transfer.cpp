@@ -176,7 +176,8 @@ TEST_CASE("a replacement gets everything that is replicated, from several source
         CHECK(m.transfer->received() == bytes);
         CHECK(m.transfer->hash(meta) == reference.transfer->hash(meta));
       });
-  for (const Served& s : served) CHECK(s.requests >= 2);  // a table, and what it was fast enough for
+  for (const Served& s : served)
+    CHECK(s.requests >= 2);  // a table, and what it was fast enough for
   for (const Served& s : served) CHECK(s.pieces.count({static_cast<int>(What::item), 1}) == 0);
 }
 

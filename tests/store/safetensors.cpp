@@ -317,6 +317,53 @@ TEST_CASE("missing, unexpected and differing entries are named") {
   }
 }
 
+TEST_CASE("per-rank state is loaded on its own rank of a group of its own size, and nowhere else") {
+  struct Worker {
+    Worker(int rank, int size, mend::Placement placement) : noise(3, float(rank)) {
+      state.add("w", w, g).add_buffer("noise", noise, std::move(placement));
+      state.rank = rank;
+      state.size = size;
+    }
+    std::vector<float> w = std::vector<float>(2), g = w, noise;
+    TrainState state;
+  };
+  Worker of_zero{0, 3, mend::PerRank{}}, of_one{1, 3, mend::PerRank{}};
+  Disk disk;
+  save(of_zero.state, "0", disk);
+  save(of_one.state, "1", disk);
+  auto refused = [&](int rank, int size, const char* file,
+                     mend::Placement placement = mend::PerRank{}) {
+    Worker here{rank, size, std::move(placement)};
+    here.noise.assign(3, -1);
+    try {
+      load(here.state, file, disk);
+      CHECK(here.noise == std::vector<float>(3, float(file[0] - '0')));
+      return std::string{};
+    } catch (const StateError& e) {
+      CHECK(here.noise == std::vector<float>(3, -1));
+      CHECK(e.path() == file);
+      return std::string{e.what()};
+    }
+  };
+  CHECK(refused(0, 3, "0").empty());
+  CHECK(refused(1, 3, "1").empty());
+  CHECK(says(refused(1, 3, "0"),
+             "'noise' is registered per rank and this file holds rank 0's of 3, here is rank 1 of "
+             "3; save one file per rank, and load each on its rank"));
+  CHECK(says(refused(0, 3, "1"), "rank 1's of 3, here is rank 0 of 3"));
+  CHECK(says(refused(0, 4, "0"), "rank 0's of 3, here is rank 0 of 4"));
+  CHECK(says(refused(0, 1, "0"), "rank 0's of 3, here is rank 0 of 1"));
+  CHECK(says(refused(1, 3, "0", mend::Slice{.of = {9}, .at = {3}, .extent = {3}}), "per rank"));
+  CHECK(refused(1, 3, "0", mend::Replicated{}).empty());  // this program says that all are alike
+
+  // Without per-rank entries a file fits every rank of every group, and says nothing of ranks.
+  Worker replicated{2, 3, mend::Replicated{}};
+  save(replicated.state, "2", disk);
+  CHECK_FALSE(says(disk.now.at("2")->text, "mend.rank"));
+  CHECK(refused(0, 1, "2", mend::Replicated{}).empty());
+  CHECK(refused(4, 5, "2", mend::Replicated{}).empty());
+}
+
 TEST_CASE("a tie that the state has and the file has not, and the other way round, are errors") {
   std::vector<float> a(2), ga(2), b(2), gb(2);
   Disk disk;

@@ -21,7 +21,7 @@ class Arena {
   static constexpr std::size_t alignment = 64;
 
   Arena() = default;
-  explicit Arena(ByteCount size) : size_{static_cast<std::size_t>(size.value())} {
+  explicit Arena(ByteCount size) : size_{size.value()} {
     if (size_ == 0) return;
     constexpr std::size_t huge = std::size_t{2} << 20;
     if (size_ > PTRDIFF_MAX - huge)

@@ -3,6 +3,8 @@
 #include <compare>
 #include <cstdint>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! A number of bytes; never an element count.

@@ -27,7 +27,7 @@ class ByteWriter {
     return *this;
   }
   ByteWriter& put_bytes(ByteView bytes) {
-    put(static_cast<std::uint64_t>(bytes.size()));
+    put<std::uint64_t>(bytes.size());
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     return *this;
   }
@@ -59,7 +59,7 @@ class ByteReader {
   ByteView get_bytes() {
     auto size = get<std::uint64_t>();
     if (size > rest_.size()) throw CommError{"a message is shorter than its length field says"};
-    return take(static_cast<std::size_t>(size));
+    return take(size);
   }
   std::string get_string() {
     ByteView b = get_bytes();

@@ -4,6 +4,8 @@
 #include <concepts>
 #include <ctime>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! Time on some clock, in nanoseconds since that clock's own zero. Compare within one clock only.

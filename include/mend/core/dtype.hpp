@@ -6,6 +6,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! The element types that mend stores, sends and reduces. bf16 and f16 are bit patterns on the

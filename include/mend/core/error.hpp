@@ -42,9 +42,10 @@ class Error : public std::runtime_error {
     std::string text{message};
     if (!c.path.empty()) text += " [" + c.path + "]";
     if (c.code != 0) text += std::string{": "} + std::strerror(c.code);
-    if (c.rank) text += ", rank " + std::to_string(static_cast<int>(*c.rank));
-    if (c.step) text += ", step " + std::to_string(c.step->value());
-    return text;
+    std::string place;
+    if (c.rank) place = "on rank " + std::to_string(static_cast<int>(*c.rank));
+    if (c.step) place += (c.rank ? ", step " : "at step ") + std::to_string(c.step->value());
+    return place.empty() ? text : text + " (" + place + ")";
   }
 
   ErrorContext context_;

@@ -3,6 +3,8 @@
 #include <compare>
 #include <cstdint>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! What changes with the membership of a group; every message carries it. 0: no group yet.

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! Equal on every rank of the group; a survivor's copy is as good as one's own. The default.

@@ -2,6 +2,8 @@
 
 #include <concepts>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! What a policy is about; a session takes several of recovery, at most one of undo, reduction and

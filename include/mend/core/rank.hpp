@@ -2,6 +2,8 @@
 
 #include <compare>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! A member's place in its group, 0 to size - 1. Reads as an int, is never made from one by

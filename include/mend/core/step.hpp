@@ -4,6 +4,8 @@
 #include <concepts>
 #include <cstdint>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! One training step, counted from 0: the step that a lambda is called for, and, as a version of

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "mend/config.hpp"
+
 namespace mend {
 
 //! Bytes in the UTF-8 sequence that `text` begins with; 0 where it begins with none: at the end, at

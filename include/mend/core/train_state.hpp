@@ -4,9 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <istream>
+#include <locale>
 #include <memory>
+#include <ostream>
 #include <ranges>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -18,12 +22,23 @@
 #include "mend/core/bytes.hpp"
 #include "mend/core/dtype.hpp"
 #include "mend/core/error.hpp"
+#include "mend/core/hash.hpp"
 #include "mend/core/placement.hpp"
 
 namespace mend {
 
 //! Extents of a tensor in elements, outermost first; {} takes the buffer as one dimension.
 using Shape = std::vector<std::int64_t>;
+
+//! "[784, 128]"; "[]" is a scalar's.
+[[nodiscard]] inline std::string to_text(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i != 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  return text + "]";
+}
 
 //! Optional last argument of TrainState::add and add_buffer.
 struct Traits {
@@ -69,7 +84,8 @@ class TrainState {
     std::vector<Copy> copies{};
     std::function<Bytes()> save{};
     std::function<void(ByteView)> load{};
-    std::function<bool()> moved{};
+    std::function<bool()> moved{};           //!< the value; empty where it cannot be watched
+    std::function<bool()> gradient_moved{};  //!< likewise
 
     [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
     [[nodiscard]] std::size_t gradient_bytes() const { return count * size_of(gradient_dtype); }
@@ -113,7 +129,8 @@ class TrainState {
       e.value = bytes_of(value);
       e.gradient = bytes_of(gradient);
       e.gradient_dtype = dtype_of<U>;
-      e.moved = [v = watch(value), g = watch(gradient)] { return (v && v()) || (g && g()); };
+      e.moved = watch(value);
+      e.gradient_moved = watch(gradient);
       insert(std::move(e));
     }
     return *this;
@@ -142,15 +159,82 @@ class TrainState {
     return *this;
   }
 
-  //! One number of the trainer's, restored too: a loss scale, a position, a generator's state.
-  template <Element T>
-    requires(!std::is_const_v<T>)
+  //! One number of the trainer's, restored too: a loss scale, a position.
+  template <class T>
   TrainState& add_scalar(std::string_view name, T& value, Placement placement = {}) & {
-    Entry e = entry<T>(name, Kind::scalar, 1, {});
-    e.shape.clear();
-    e.value = reinterpret_cast<std::byte*>(&value);
-    e.placement = std::move(placement);
-    insert(std::move(e));
+    static_assert(!std::is_const_v<T>, "TrainState::add_scalar needs a number that can be written");
+    static_assert(Element<T>,
+                  "TrainState::add_scalar takes one number (or a type of mend::dtype_of); a random "
+                  "generator goes to add_generator, any other object to add_state");
+    if constexpr (Element<T> && !std::is_const_v<T>) {
+      Entry e = entry<T>(name, Kind::scalar, 1, {});
+      e.shape.clear();
+      e.value = reinterpret_cast<std::byte*>(&value);
+      e.placement = std::move(placement);
+      insert(std::move(e));
+    }
+    return *this;
+  }
+
+  //! A random engine or distribution of <random>, or one like them: all that the next number
+  //! depends on. It must outlive the session. Where equal values have equal bytes (std::mt19937_64)
+  //! it is kept as a buffer of bytes, whose layout is the standard library's; else as text, through
+  //! << and
+  //! >>. Throws StateError as add does; the restore does where >> fails.
+  template <class G>
+  TrainState& add_generator(std::string_view name, G& generator,
+                            Placement placement = PerRank{}) & {
+    constexpr bool streams = requires(std::ostream & out, std::istream & in) {
+      out << generator;
+      in >> generator;
+    };
+    static_assert(
+        streams && !Element<G>,
+        "TrainState::add_generator takes what << and >> write and read whole, as the "
+        "engines of <random>; a number goes to add_scalar, any other object to add_state");
+    if constexpr (!streams) {
+    } else if constexpr (std::is_trivially_copyable_v<G> &&
+                         std::has_unique_object_representations_v<G>) {
+      add_buffer(name, std::as_writable_bytes(std::span<G, 1>{&generator, 1}),
+                 std::move(placement));
+    } else {
+      auto save = [&generator] {
+        std::ostringstream out;
+        out.imbue(std::locale::classic());
+        out << generator;
+        std::string text = std::move(out).str();
+        auto bytes = std::as_bytes(std::span{text});
+        return Bytes(bytes.begin(), bytes.end());
+      };
+      auto load = [&generator, name = std::string{name}](ByteView bytes) {
+        std::istringstream in{
+            std::string{reinterpret_cast<const char*>(bytes.data()), bytes.size()}};
+        in.imbue(std::locale::classic());
+        if (!(in >> generator))
+          throw StateError{"what was kept of generator '" + name + "' is not one of its states"};
+      };
+      add_state(name, std::move(save), std::move(load), std::move(placement));
+    }
+    return *this;
+  }
+
+  //! A pointer does not say how many elements there are.
+  template <class V, class G>
+    requires(std::is_pointer_v<std::remove_cvref_t<V>> || std::is_pointer_v<std::remove_cvref_t<G>>)
+  TrainState& add(std::string_view, V&&, G&&, Traits = {}) & {
+    static_assert(
+        !std::is_pointer_v<std::remove_cvref_t<V>> && !std::is_pointer_v<std::remove_cvref_t<G>>,
+        "TrainState::add: a pointer does not say how many elements there are; wrap it: "
+        "std::span{pointer, count}");
+    return *this;
+  }
+  template <class V>
+  requires std::is_pointer_v<std::remove_cvref_t<V>> TrainState& add_buffer(std::string_view, V&&,
+                                                                            Placement = {},
+                                                                            Traits = {}) & {
+    static_assert(!std::is_pointer_v<std::remove_cvref_t<V>>,
+                  "TrainState::add_buffer: a pointer does not say how many elements there are; "
+                  "wrap it: std::span{pointer, count}");
     return *this;
   }
 
@@ -180,8 +264,9 @@ class TrainState {
     return *this;
   }
 
-  //! What is not a buffer: a loader, a generator, another library's optimizer. save is called at
-  //! the start of each step and must not change anything; load is called between steps.
+  //! What is not a buffer: a loader, another library's optimizer. `save()` returns all of it as
+  //! bytes; it is called at the start of each step and must not change anything. `load(bytes)`
+  //! takes what save returned, maybe on another rank's machine; it is called between steps.
   TrainState& add_state(std::string_view name, std::function<Bytes()> save,
                         std::function<void(ByteView)> load, Placement placement = PerRank{}) & {
     Entry e;
@@ -205,7 +290,8 @@ class TrainState {
     std::size_t n = 1;
     for (std::int64_t extent : shape) n *= static_cast<std::size_t>(extent);
     if (n > std::size_t{1} << 56)  // the bytes of it would no longer fit a number
-      throw StateError{"tensor '" + std::string{name} + "' has a shape that no memory holds"};
+      throw StateError{"'" + std::string{name} +
+                       "' has a shape that no memory holds: " + to_text(shape)};
     std::size_t stride =
         (n * sizeof(T) + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
     Arena arena{ByteCount{2 * stride}};
@@ -227,17 +313,41 @@ class TrainState {
   //! Committed steps and applied updates so far; kept by the session, stored by save.
   std::int64_t step = 0;
   std::int64_t applied = 0;
+  //! Whose state this is: the place in the session's group. Kept by the session; a file with
+  //! per-rank state says it, and is loaded on that rank of a group of that size only.
+  int rank = 0, size = 1;
 
   //! Throws StateError naming the first buffer that was moved or resized after registration.
   void check() const {
-    for (const Entry& e : entries_) {
-      bool moved = e.moved && e.moved();
-      for (const Copy& c : e.copies) moved = moved || (c.moved && c.moved());
-      if (moved)
+    auto refuse = [](const std::function<bool()>& moved, const std::string& whose) {
+      if (moved && moved())
         throw StateError{
-            "tensor '" + e.name +
-            "' was moved or resized after registration; register buffers of final size"};
+            whose + " was moved or resized after registration; register buffers of final size"};
+    };
+    for (const Entry& e : entries_) {
+      std::string kind = e.kind == Kind::tensor ? "tensor '" : "buffer '";
+      refuse(e.moved, (e.kind == Kind::tensor ? "the value of " : "") + kind + e.name + "'");
+      refuse(e.gradient_moved, "the gradient of " + kind + e.name + "'");
+      for (const Copy& c : e.copies) refuse(c.moved, "a copy of " + kind + e.name + "'");
     }
+  }
+
+  //! Of all that is registered, within a session with optimizer slots, and of both counters above:
+  //! the same state, the same hash. Per-rank entries and copies count, so that ranks may differ.
+  //! Cost: a pass over memory, and what the save functions do.
+  [[nodiscard]] Hash128 hash() const {
+    StateHash all;
+    for (const Entry& e : entries_) {
+      if (e.kind == Kind::state)
+        all.add(e.name, e.dtype, e.save());
+      else
+        all.add(e.name, e.dtype, ByteView{e.value, e.bytes()});
+      for (const Copy& c : e.copies)
+        all.add(e.name, c.dtype, ByteView{c.data, e.count * size_of(c.dtype)});
+    }
+    const std::int64_t counters[]{step, applied};
+    all.add(hash_bytes(std::as_bytes(std::span{counters})));
+    return all.value();
   }
 
   //! For sessions: takes the state, so that a second session is refused. Throws StateError.
@@ -303,21 +413,41 @@ class TrainState {
     e.before_image = traits.before_image;
     std::int64_t product = 1;
     for (std::int64_t extent : e.shape) {
-      if (extent < 0) throw StateError{"tensor '" + e.name + "' has a negative extent"};
+      if (extent < 0)
+        throw StateError{"'" + e.name + "' has a negative extent: " + to_text(e.shape)};
       if (__builtin_mul_overflow(product, extent, &product))
-        throw StateError{"tensor '" + e.name + "' has a shape that no memory holds"};
+        throw StateError{"'" + e.name + "' has a shape that no memory holds: " + to_text(e.shape)};
     }
     if (product != static_cast<std::int64_t>(count))
-      throw StateError{"tensor '" + e.name + "' has " + std::to_string(count) +
-                       " elements and a shape of " + std::to_string(product)};
+      throw StateError{"'" + e.name + "' has " + std::to_string(count) +
+                       " elements and the shape " + to_text(e.shape) + " has " +
+                       std::to_string(product)};
     return e;
   }
 
   Entry* writable(std::string_view name) { return const_cast<Entry*>(find(name)); }
 
+  static void check_placement(const Entry& e) {
+    if (e.placement.copies < 0)
+      throw OptionError{"'" + e.name + "': PerRank{.copies = " +
+                        std::to_string(e.placement.copies) + "} cannot be negative"};
+    const Slice& s = e.placement.slice;
+    bool whole = s.of.size() == s.at.size() && s.of.size() == s.extent.size();
+    std::int64_t count = 1;
+    for (std::size_t i = 0; whole && i < s.of.size(); ++i) {
+      whole = s.at[i] >= 0 && s.extent[i] >= 0 && s.at[i] <= s.of[i] - s.extent[i];
+      count *= s.extent[i];
+    }
+    if (!whole ||
+        (!s.of.empty() && e.kind != Kind::state && static_cast<std::uint64_t>(count) != e.count))
+      throw OptionError{"'" + e.name + "' of " + std::to_string(e.count) +
+                        " elements is no slice " + to_text(s.extent) + " at " + to_text(s.at) +
+                        " of an array " + to_text(s.of)};
+  }
   void insert(Entry e) {
     refuse_frozen(e.name);
     refuse_name(e.name);
+    check_placement(e);
     if (const Entry* same = twin(e)) {
       e.tied_to = same->name;
     } else {
@@ -362,21 +492,21 @@ class TrainState {
     const std::byte* end;
     std::string owner;
   };
-  void refuse_overlap(std::string_view name, const std::byte* begin, std::size_t size) const {
-    if (begin == nullptr || size == 0) return;
+  void refuse_overlap(std::string_view name, const std::byte* begin, std::size_t n) const {
+    if (begin == nullptr || n == 0) return;
     auto next = std::ranges::upper_bound(ranges_, begin, std::less<>{}, &Range::begin);
     const Range* hit = nullptr;
-    if (next != ranges_.end() && next->begin < begin + size) hit = &*next;
+    if (next != ranges_.end() && next->begin < begin + n) hit = &*next;
     if (next != ranges_.begin() && std::prev(next)->end > begin) hit = &*std::prev(next);
     if (hit != nullptr)
       throw StateError{"the buffers of '" + std::string{name} + "' overlap those of '" +
                        hit->owner +
                        "'; only a whole tensor with its gradient may be added twice (tied)"};
   }
-  void claim(std::string_view name, const std::byte* begin, std::size_t size) {
-    if (begin == nullptr || size == 0) return;
+  void claim(std::string_view name, const std::byte* begin, std::size_t n) {
+    if (begin == nullptr || n == 0) return;
     auto at = std::ranges::upper_bound(ranges_, begin, std::less<>{}, &Range::begin);
-    ranges_.insert(at, Range{begin, begin + size, std::string{name}});
+    ranges_.insert(at, Range{begin, begin + n, std::string{name}});
   }
   void reindex() {
     index_.clear();

@@ -8,14 +8,17 @@
 
 namespace mend {
 
+//! Throws OptionError "what = value must ...".
+[[noreturn]] inline void refuse_value(std::string_view what, double value, std::string_view must) {
+  char number[32];
+  std::snprintf(number, sizeof number, "%g", value);
+  throw OptionError{std::string{what} + " = " + number + " must " + std::string{must}};
+}
+
 //! Throws OptionError "rule: field = value must ..." where `good` is false; a NaN is never good.
 inline void require_option(bool good, std::string_view rule, std::string_view field, double value,
                            std::string_view must) {
-  if (good) return;
-  char number[32];
-  std::snprintf(number, sizeof number, "%g", value);
-  throw OptionError{std::string{rule} + ": " + std::string{field} + " = " + number + " must " +
-                    std::string{must}};
+  if (!good) refuse_value(std::string{rule} + ": " + std::string{field}, value, must);
 }
 
 //! The weight that a moving average gives to its past: 0 to below 1, as a float too.

@@ -17,11 +17,12 @@ struct ClipNorm {
   //! min(1, max_norm / norm), rounded once. A norm that is not finite is the caller's case: that
   //! step is skipped.
   [[nodiscard]] float clip_factor(double norm) const {
-    return norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0f;
+    const auto most = static_cast<double>(max_norm);
+    return norm > most ? static_cast<float>(most / norm) : 1.0f;
   }
   void check() const {
-    require_option(max_norm > 0 && std::isfinite(max_norm), "ClipNorm", "max_norm", max_norm,
-                   "be finite and positive");
+    require_option(max_norm > 0 && std::isfinite(max_norm), "ClipNorm", "max_norm",
+                   static_cast<double>(max_norm), "be finite and positive");
   }
 };
 static_assert(Is<ClipNorm, kind::clip>);

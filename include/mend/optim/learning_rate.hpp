@@ -34,9 +34,9 @@ class LearningRate {
     [[nodiscard]] double operator()(Step applied) const {
       if (!function_) return value_;
       const double value = function_(applied);
-      require_option(value >= 0 && std::isfinite(value),
-                     "the learning rate after " + std::to_string(applied.value()) + " updates",
-                     "value", value, "be finite and not negative");
+      if (!(value >= 0 && std::isfinite(value)))
+        refuse_value("the learning rate after " + std::to_string(applied.value()) + " updates",
+                     value, "be finite and not negative");
       return value;
     }
 

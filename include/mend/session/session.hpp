@@ -511,7 +511,7 @@ class Session {
           throw StateError{
               "the step function is impure: '" + state_.entries()[i].name +
                   "' differs between two calls for one step; register what it depends on "
-                  "(add_buffer, add_scalar, add_state)",
+                  "(add_buffer, add_scalar, add_generator, add_state)",
               {.rank = Rank{comm_.rank()}, .step = step}};
       ++purity_checked_;
     }
@@ -1106,9 +1106,7 @@ class Session {
     for (const TrainState::Entry& e : state_.entries()) {
       static constexpr std::string_view kinds[] = {"tensor", "buffer", "scalar", "state", "slot"};
       text += std::string{kinds[static_cast<std::size_t>(e.kind)]} + " '" + e.name + "' " +
-              std::string{name_of(e.dtype)} + " [";
-      for (std::int64_t extent : e.shape) text += std::to_string(extent) + ",";
-      text += "]";
+              std::string{name_of(e.dtype)} + " " + to_text(e.shape);
       if (e.gradient != nullptr) text += " gradient " + std::string{name_of(e.gradient_dtype)};
       if (e.placement.per_rank)
         text += " per rank, " + std::to_string(e.placement.copies) + " copies";

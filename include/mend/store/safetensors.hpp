@@ -46,10 +46,7 @@ inline std::string list(const std::vector<std::string>& names) {
 }
 
 inline std::string type_of(DType dtype, const std::vector<std::int64_t>& shape) {
-  std::string text{name_of(dtype)};
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i == 0 ? " [" : ", ") + std::to_string(shape[i]);
-  return text + (shape.empty() ? " []" : "]");
+  return std::string{name_of(dtype)} + " " + to_text(shape);
 }
 
 //! The tied entries of a state, each with the entry that owns its bytes.
@@ -89,6 +86,7 @@ struct Piece {
 //! What mend notes in "__metadata__" about a file of its own.
 struct Notes {
   std::int64_t step = 0, applied = 0;
+  std::int64_t rank = 0, size = 0;    // whose per-rank state it holds; of 0: none is in it
   std::vector<std::string> kinds{};   // per tensor, in the order of the data
   std::vector<std::string> hashes{};  // likewise
   SafetensorsHeader::Strings tied{};
@@ -140,8 +138,11 @@ inline std::optional<Notes> read_notes(const SafetensorsHeader& header, std::str
     text.replace(at + checksum_key.size(), checksum.size(), no_checksum);
   if (hash_bytes(std::as_bytes(std::span{text})).to_hex() != checksum)
     throw FileError{"the header is damaged: its checksum differs", {.path = path}};
+  bool owned = header.find("mend.rank") != nullptr || header.find("mend.size") != nullptr;
   Notes notes{.step = number("mend.step"),
               .applied = number("mend.applied"),
+              .rank = owned ? number("mend.rank") : 0,
+              .size = owned ? number("mend.size") : 0,
               .kinds = words(note("mend.kinds")),
               .hashes = words(note("mend.hashes")),
               .tied = SafetensorsHeader::parse_strings(note("mend.tied"), path)};
@@ -214,6 +215,28 @@ inline std::vector<Match> match(const TrainState& state, const SafetensorsHeader
   return matches;
 }
 
+inline const Entry* per_rank_entry(const TrainState& state) {
+  auto at = std::find_if(state.entries().begin(), state.entries().end(),
+                         [](const Entry& e) { return e.placement.per_rank; });
+  return at == state.entries().end() ? nullptr : &*at;
+}
+
+//! Throws StateError where per-rank state would come from another rank, or from a group of another
+//! size.
+inline void refuse_other_rank(const TrainState& state, const Notes& notes,
+                              const std::string& path) {
+  const Entry* e = per_rank_entry(state);
+  if (e == nullptr || notes.size == 0 || (notes.rank == state.rank && notes.size == state.size))
+    return;
+  throw StateError{"'" + e->name + "' is registered per rank and this file holds rank " +
+                       std::to_string(notes.rank) + "'s of " + std::to_string(notes.size) +
+                       ", here is rank " + std::to_string(state.rank) + " of " +
+                       std::to_string(state.size) +
+                       "; save one file per rank, and load each on its rank, between the "
+                       "session's construction and train",
+                   {.path = path}};
+}
+
 //! A tensor's hash, read piece by piece; a bool that is neither is refused.
 template <FileSystem F>
 std::string hash_in_file(typename F::File& file, std::uint64_t at, const Tensor& t, Bytes& buffer,
@@ -238,8 +261,9 @@ std::string hash_in_file(typename F::File& file, std::uint64_t at, const Tensor&
 //! Writes a state to one .safetensors file, which any tool can read: tensors, buffers, scalars
 //! (without dimensions), states and optimizer slots; a tied tensor once. When this returns the file
 //! is durable; until then, and after an error, what stood at the path before stays.
-//! Call between steps. Blocks as the disk does. Throws StateError where an entry cannot be stored,
-//! FileError with errno and path. Cost: one pass over memory for hashes, one for writing.
+//! With per-rank entries the file is this rank's own: one per rank. Call between steps. Blocks as
+//! the disk does. Throws StateError where an entry cannot be stored, FileError with errno and path.
+//! Cost: one pass over memory for hashes, one for writing.
 template <FileSystem F>
 void save(const TrainState& state, const std::string& path, F& files) {
   using namespace store::detail;
@@ -272,6 +296,9 @@ void save(const TrainState& state, const std::string& path, F& files) {
                      {"mend.hashes", hashes},
                      {"mend.tied", store::SafetensorsHeader::text_of(tied(state))},
                      {"mend.checksum", std::string{no_checksum}}};
+  if (per_rank_entry(state) != nullptr)
+    header.metadata.insert(header.metadata.end() - 1, {{"mend.rank", std::to_string(state.rank)},
+                                                       {"mend.size", std::to_string(state.size)}});
   std::string text = header.text();
   if (text.size() > store::SafetensorsHeader::longest)
     throw StateError{"more names than a .safetensors file can list", {.path = path}};
@@ -296,7 +323,9 @@ inline void save(const TrainState& state, const std::string& path) {
 //! Names, dtypes, shapes, sizes and checksums are verified before the first byte of the state
 //! changes. Only a disk that fails, or a file that changes, while it is read for the second time,
 //! or a load function that throws, can leave a state partly restored; the error says so.
-//! Call between steps. Blocks as the disk does. Throws StateError where state and file do not fit,
+//! Call between steps, and before the first one between the session's construction and train.
+//! Blocks as the disk does. Throws StateError where state and file do not fit, or where per-rank
+//! entries are another rank's or those of a group of another size (TrainState::rank, size);
 //! FileError where the file cannot be read or trusted. Cost: two passes over the file, 4 MiB.
 template <FileSystem F>
 void load(TrainState& state, const std::string& path, F& files) {
@@ -311,12 +340,13 @@ void load(TrainState& state, const std::string& path, F& files) {
     throw FileError{"not a .safetensors file, or cut short: its header would have " +
                         std::to_string(length) + " bytes",
                     {.path = path}};
-  std::string text(static_cast<std::size_t>(length), '\0');
+  std::string text(length, '\0');
   file.read(8, std::as_writable_bytes(std::span{text}));
   std::uint64_t at = 8 + length;
   store::SafetensorsHeader header = store::SafetensorsHeader::parse(text, size - at, path);
   std::optional<Notes> notes = read_notes(header, std::move(text), path);
   std::vector<Match> matches = match(state, header, notes, path);
+  if (notes) refuse_other_rank(state, *notes, path);
 
   Bytes buffer(static_cast<std::size_t>(std::min<std::uint64_t>(size, std::uint64_t{4} << 20)) / 8 *
                8);
@@ -339,7 +369,7 @@ void load(TrainState& state, const std::string& path, F& files) {
   };
   for (const Match& m : matches) {
     if (m.entry->kind != Kind::state) continue;
-    Bytes blob(static_cast<std::size_t>(m.tensor->end - m.tensor->begin));
+    Bytes blob(m.tensor->end - m.tensor->begin);
     read(m, blob);
     m.entry->load(blob);
   }

@@ -57,8 +57,10 @@ struct SafetensorsHeader {
       out += ":{\"dtype\":";
       append_json(out, name_of(t.dtype));
       out += ",\"shape\":[";
-      for (std::size_t i = 0; i < t.shape.size(); ++i)
-        out += (i == 0 ? "" : ",") + std::to_string(t.shape[i]);
+      for (std::size_t i = 0; i < t.shape.size(); ++i) {
+        if (i != 0) out += ',';
+        out += std::to_string(t.shape[i]);
+      }
       out += "],\"data_offsets\":[" + std::to_string(t.begin) + "," + std::to_string(t.end) + "]}";
     }
     out += '}';

@@ -84,7 +84,7 @@ class Chart {
   };
 
   [[nodiscard]] Axis axis(double Point::*which, double pixel_low, double pixel_high) const {
-    double low = INFINITY, high = -INFINITY;
+    double low = HUGE_VAL, high = -HUGE_VAL;
     auto cover = [&](double value) { low = std::min(low, value), high = std::max(high, value); };
     for (const Series& s : series_)
       for (const Point& p : s.points)

@@ -363,12 +363,21 @@ TEST_CASE("ranks that registered different state stop before the first step, and
     return o->reason;
   };
   CHECK(attempt("tensor 'w' F32 [3,]\nbuffer 'b'\n", "tensor 'w' F32 [4,]\nbuffer 'b'\n") ==
-        "ranks registered different state: rank 0 has 'tensor 'w' F32 [3,]' where rank 1 has "
-        "'tensor 'w' F32 [4,]'");
+        "ranks registered different state: rank 0 has tensor 'w' F32 [3,] where rank 1 has "
+        "tensor 'w' F32 [4,]");
   CHECK(attempt("a\nb\n", "a\n") ==
-        "ranks registered different state: rank 0 has 'b' where rank 1 has nothing more");
+        "ranks registered different state: rank 0 has b where rank 1 has nothing more");
   CHECK(attempt("a\n", "a\nc\n") ==
-        "ranks registered different state: rank 0 has nothing more where rank 1 has 'c'");
+        "ranks registered different state: rank 0 has nothing more where rank 1 has c");
+}
+
+TEST_CASE("ranks that begin at different steps loaded different files") {
+  Script s;
+  s.join(1).join(2).report(1, 7).report(2, 5).ends(1, 1).ends(2, 1);
+  std::optional<Outcome> o = s.run({.ranks = 2});
+  REQUIRE(o);
+  CHECK(o->reason ==
+        "rank 1 begins at step 5 and another rank at step 7; load files of one step on all ranks");
 }
 
 TEST_CASE("a schema is told once per process; a replacement's is compared too") {
@@ -385,7 +394,7 @@ TEST_CASE("a schema is told once per process; a replacement's is compared too") 
   CHECK(s.since("new generation")[0] == "1 <- plan 4 from 0");  // there was nothing to compare with
   std::optional<Outcome> o = with.run({.ranks = 2});
   REQUIRE(o);
-  CHECK(o->reason == "ranks registered different state: rank 0 has 'y' where rank 1 has 'x'");
+  CHECK(o->reason == "ranks registered different state: rank 0 has y where rank 1 has x");
 }
 
 TEST_CASE("different initial values stop the run and name the entry") {

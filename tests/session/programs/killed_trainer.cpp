@@ -1,6 +1,6 @@
 // The stateful trainer as a process of its own, which kills itself at a moment that no code chose:
 // KILLED_TRAINER is "STEPS FOLDER [RANK:LIFE:MICROSECONDS]...", where LIFE 0 is a rank's first
-// incarnation and 1 a replacement. Writes its final hash to FOLDER/RANK.
+// incarnation and 1 its first replacement. Writes its final hash to FOLDER/RANK.
 #include <mend/comm/tcp.hpp>
 #include <mend/optim/adam.hpp>
 #include <mend/session/session.hpp>
@@ -25,11 +25,15 @@ int main() {
     int rank = 0, life = 0;
     long microseconds = 0;
     if (std::sscanf(kill.c_str(), "%d:%d:%ld", &rank, &life, &microseconds) != 3) return 2;
-    if (rank == comm.rank() && (life != 0) == comm.membership().replacement)
+    if (rank != comm.rank() || (life != 0) != comm.membership().replacement) continue;
+    // Each kill strikes once: a replacement of the replacement finds the mark.
+    if (std::FILE* mark = std::fopen((folder + "/killed_" + kill).c_str(), "wx")) {
+      std::fclose(mark);
       std::thread{[microseconds] {
         std::this_thread::sleep_for(std::chrono::microseconds{microseconds});
         std::raise(SIGKILL);
       }}.detach();
+    }
   }
   mend_test::Trainer trainer{comm.rank(), {.copies = 2}};  // two may die at once
   mend::Session session{trainer.state, mend::Adam{.lr = 1e-2}, comm, mend::ReplicaRecovery{}};

@@ -374,13 +374,12 @@ class Coordinator {
   bool poisoned(int deaths) {
     if (deaths < options_.poison) return false;
     std::string why = failure_.empty() ? last_death_ : failure_;
-    stop(initial_hash_
-             ? "a poison step: " + std::to_string(deaths) + " workers died at step " +
-                   std::to_string(committed_.value()) + ", which was not committed. " + why
-             : std::to_string(deaths) +
-                   " workers ended before the first step began; their own output may say "
-                   "why. " +
-                   why);
+    stop(trained_ ? "a poison step: " + std::to_string(deaths) + " workers died at step " +
+                        std::to_string(committed_.value()) + ", which was not committed. " + why
+                  : std::to_string(deaths) +
+                        " workers ended before the first step began; their own output may say "
+                        "why. " +
+                        why);
     return true;
   }
 
@@ -424,6 +423,11 @@ class Coordinator {
         Step reach = m.report->all_reduced ? m.reported.next() : m.reported;
         target = target ? std::max(*target, reach) : reach;
       }
+    for (const Member& m : members_)
+      if (!trained_ && m.report->has_state && m.reported != *target)
+        return stop("rank " + std::to_string(m.rank) + " begins at step " +
+                    std::to_string(m.reported.value()) + " and another rank at step " +
+                    std::to_string(target->value()) + "; load files of one step on all ranks");
     Plan plan;
     bool lost = false;
     if (target) {
@@ -493,9 +497,8 @@ class Coordinator {
         std::string_view x = a.substr(0, a.find('\n')), y = b.substr(0, b.find('\n'));
         if (x != y || (a.empty() && b.empty())) {
           stop("ranks registered different state: rank " + std::to_string(schema_rank_) + " has " +
-               (x.empty() ? "nothing more" : "'" + std::string{x} + "'") + " where rank " +
-               std::to_string(m.rank) + " has " +
-               (y.empty() ? "nothing more" : "'" + std::string{y} + "'"));
+               (x.empty() ? "nothing more" : std::string{x}) + " where rank " +
+               std::to_string(m.rank) + " has " + (y.empty() ? "nothing more" : std::string{y}));
           return false;
         }
         a = a.find('\n') == a.npos ? std::string_view{} : a.substr(a.find('\n') + 1);
@@ -532,6 +535,7 @@ class Coordinator {
             "all members that held the state died, and their replacements start from other "
             "initial values; derive them from one seed, or add a checkpointer");
     }
+    trained_ = true;
     note_commit(target_);
     phase(Phase::Run);
     tell_all(Kind::go);
@@ -671,10 +675,10 @@ class Coordinator {
   Phase phase_ = Phase::Gather;
   Time phase_deadline_ = never;
   Step target_{}, committed_{};
-  bool restore_ = false;
-  int generations_here_ = 0;               // since the last commit
-  std::map<std::int64_t, int> deaths_at_;  // by step; a run that began anew comes there again
-  int deaths_new_ = 0;                     // since the last Plan
+  bool restore_ = false, trained_ = false;  // trained_: there was a Go
+  int generations_here_ = 0;                // since the last commit
+  std::map<std::int64_t, int> deaths_at_;   // by step; a run that began anew comes there again
+  int deaths_new_ = 0;                      // since the last Plan
   std::optional<Broken> broken_;
   std::optional<std::pair<Incarnation, Incarnation>> last_broken_;
   std::optional<Step> bye_;

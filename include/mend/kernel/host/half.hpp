@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "mend/config.hpp"
+
 namespace mend::kernel {
 
 //! The value of a bf16 bit pattern: the upper half of a float.

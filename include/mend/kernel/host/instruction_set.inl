@@ -226,9 +226,8 @@ struct MEND_SET {
     const Doubles sum = product + addend, back = sum - product;
     const Doubles lost = (product - (sum - back)) + (addend - back);
     // One step towards what was lost where the last bit is even: away from zero if the signs agree.
-    const Integers grow = Integers(lost > 0) ^ Integers(sum < 0);
-    const Integers inexact = Integers(lost < 0) | Integers(lost > 0),
-                   even = (Integers(sum) & 1) - 1;
+    const Integers grow = (lost > 0) ^ (sum < 0);
+    const Integers inexact = (lost < 0) | (lost > 0), even = (Integers(sum) & 1) - 1;
     const Integers odd = Integers(sum) + (inexact & even & (~grow | 1));
     return pack<float>(__builtin_convertvector(Doubles(odd), Vector<float>));
   }

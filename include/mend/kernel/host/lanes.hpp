@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "mend/config.hpp"
+
 // An operator is callable where the rules are: in kernels too, given a set with device functions.
 #if defined(__CUDACC__)
 #define MEND_LANES _Pragma("nv_exec_check_disable") __host__ __device__

@@ -104,7 +104,7 @@ struct ScalarSet {
   static void store_bf16(std::uint16_t* to, float a) { *to = float_to_bf16(a); }
   static float load_f16(const std::uint16_t* from) { return f16_to_float(*from); }
   static void store_f16(std::uint16_t* to, float a) { *to = float_to_f16(a); }
-  static double load_float(const float* from) { return *from; }
+  static double load_float(const float* from) { return static_cast<double>(*from); }
   //! Runs body(ScalarSet{}).
   template <class Body>
   __attribute__((noinline)) static void run(Body body) {
