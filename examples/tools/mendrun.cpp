@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -46,8 +47,10 @@ int main(int argc, char** argv) {
     if (!options.argv.empty() && options.argv[0] == "--") options.argv.erase(options.argv.begin());
     if (options.argv.empty()) throw CLI::RequiredError{"PROGRAM"};
     if (options.argv[0].starts_with("-")) throw CLI::ExtrasError{{options.argv[0]}};
+    if (!std::isfinite(lease) || !std::isfinite(timeout))
+      throw CLI::ValidationError{"--lease and --timeout take a number of seconds"};
   } catch (const CLI::ParseError& e) {
-    return app.exit(e);
+    return app.exit(e) == 0 ? 0 : 2;  // as shells and compilers say it
   }
   options.run.lease = std::chrono::milliseconds{static_cast<long>(lease * 1000)};
   options.run.timeout = std::chrono::milliseconds{static_cast<long>(timeout * 1000)};

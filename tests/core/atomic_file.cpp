@@ -1,6 +1,7 @@
 #include <mend/core/atomic_file.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <memory>
@@ -106,11 +107,13 @@ TEST_CASE("on the real disk; errors name the file that the caller knows") {
     CHECK(e.code() == ENOENT);
     CHECK(e.path() == scratch / "absent/file");
   }
-  // A directory in the way: nothing is replaced, nothing is left.
+  // A directory, a pipe or a link in the way: nothing is replaced, nothing is left.
   std::filesystem::create_directory(scratch / "directory");
-  {
-    AtomicFile file{files, scratch / "directory"};
-    CHECK_THROWS_AS(file.publish(), FileError);
+  std::filesystem::create_symlink("file", scratch / "link");
+  REQUIRE(::mkfifo((scratch / "pipe").c_str(), 0600) == 0);
+  for (const char* name : {"directory", "link", "pipe"}) {
+    auto write = [&] { AtomicFile{files, scratch / name}; };
+    CHECK_THROWS_WITH_AS(write(), doctest::Contains(name), FileError);
   }
-  CHECK(files.list(scratch.path) == std::vector<std::string>{"directory", "file"});
+  CHECK(files.list(scratch.path) == std::vector<std::string>{"directory", "file", "link", "pipe"});
 }

@@ -216,7 +216,12 @@ TEST_CASE("all ranks killed at the same point begin again, and end with the same
   NoLeaks none;
   Matrix matrix;
   Sample sample{1};
-  for (const Case& c : flavours())
+  std::vector<Case> cases = flavours();
+  for (Loop loop : {Loop::twice, Loop::open, Loop::open_twice}) {
+    cases.push_back({});
+    cases.back().loop = loop;
+  }
+  for (const Case& c : cases)
     for (const auto& [key, faults] : by_point(c)) {
       if (!sample()) continue;
       Result r;

@@ -250,8 +250,7 @@ TEST_CASE("a step that kills whoever runs it is a poison step") {
       throw comm::Killed{};
   });
   CHECK(!r.outcome.finished);
-  CHECK(r.outcome.reason.find("a poison step: 3 workers died at step 2, which was not committed") ==
-        0);
+  CHECK(r.outcome.reason.find("a poison step: 3 failures at step 2, which was not committed") == 0);
 }
 
 TEST_CASE("a rank that computes other bits is found by the hashes in Done, and never voted on") {

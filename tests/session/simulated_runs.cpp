@@ -48,7 +48,7 @@ Case draw(std::uint64_t seed) {
   c.steps = 3 + static_cast<int>(random(4));
   c.copies = 1 + static_cast<int>(random(2));
   c.flavour = static_cast<Flavour>(random(4));
-  c.loop = random(2) == 0 ? Loop::train : static_cast<Loop>(random(4));
+  c.loop = random(2) == 0 ? Loop::train : static_cast<Loop>(random(5));
   c.ready = random(2) == 0;
   c.world.seed = seed;
   static constexpr mend::Time delays[] = {0ms, 200us, 2ms, 20ms, 700ms};

@@ -267,9 +267,9 @@ class Group {
   }
   //! Waits until the coordinator speaks (true), the deadline, or wake(); peers' frames are kept.
   bool watch(Deadline deadline) {
-    if (control_.empty())
+    if (!interrupted())
       if (std::optional<Frame> f = link_->poll(deadline, false)) keep(*std::move(f));
-    return !control_.empty();
+    return interrupted();
   }
   //! Throws CommError when this worker was given up: its lease ran out.
   void check_lease() {
@@ -401,9 +401,15 @@ class Group {
     return false;
   }
 
+  [[nodiscard]] bool interrupted() const {
+    return std::ranges::any_of(control_, [](const Frame& f) {
+      return f.header.kind == static_cast<std::uint16_t>(Kind::view) ||
+             f.header.kind == static_cast<std::uint16_t>(Kind::stop);
+    });
+  }
   //! What ends a collective whatever its peers do: the coordinator's word, or cancel().
   void refuse_interrupted() const {
-    if (!control_.empty()) throw Interrupted{"the membership changed", {.rank = Rank{rank_}}};
+    if (interrupted()) throw Interrupted{"the membership changed", {.rank = Rank{rank_}}};
     if (cancelled_->load()) throw Interrupted{"cancelled", {.rank = Rank{rank_}}};
   }
   //! Collectives outside a session: the first generation is enough, later ones need a session.

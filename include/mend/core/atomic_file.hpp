@@ -1,8 +1,10 @@
 #pragma once
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,7 +19,8 @@ namespace mend {
 //! A file that appears under its name whole or not at all. Until it is published, what stood there
 //! before stays. Written under a hidden name beside it (".mend-…"), which goes when this is
 //! destroyed; a killed process may leave one behind. The file system must outlive this.
-//! Throws FileError with errno and path.
+//! Throws FileError with errno and path; EISDIR or EEXIST where the path names something that is no
+//! regular file (a device, a pipe, a symbolic link).
 template <FileSystem F>
 class AtomicFile {
  public:
@@ -25,7 +28,10 @@ class AtomicFile {
       : files_{files},
         path_{std::move(path)},
         temporary_{directory_of(path_) + "/.mend-" + nonce()},
-        file_{guarded([&] { return files_.create(temporary_); })} {}
+        file_{guarded([&] {
+          refuse_what_is_no_file();
+          return files_.create(temporary_);
+        })} {}
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile() {
@@ -63,6 +69,12 @@ class AtomicFile {
       throw FileError{"cannot write the file; what stood there before is untouched",
                       {.code = e.code(), .path = path_}};
     }
+  }
+  //! Renaming would put a file in the place of a device, a pipe or a link.
+  void refuse_what_is_no_file() const {
+    struct stat there {};
+    if (::lstat(path_.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
+      throw FileError{"", {.code = S_ISDIR(there.st_mode) ? EISDIR : EEXIST, .path = path_}};
   }
   static std::string nonce() {
     static std::atomic<std::uint64_t> counter{0};

@@ -6,6 +6,7 @@
 #include <functional>
 #include <istream>
 #include <locale>
+#include <map>
 #include <memory>
 #include <ostream>
 #include <ranges>
@@ -466,14 +467,12 @@ class TrainState {
   //! An entry with exactly the same buffers: a tied tensor, shared on purpose.
   [[nodiscard]] const Entry* twin(const Entry& e) const {
     if (e.kind != Kind::tensor || e.count == 0) return nullptr;
-    for (const Range& r : ranges_) {
-      if (r.begin != e.value) continue;
-      const Entry* o = find(r.owner);
-      if (o != nullptr && o->kind == Kind::tensor && o->count == e.count && o->dtype == e.dtype &&
-          o->gradient == e.gradient && o->gradient_dtype == e.gradient_dtype)
-        return o;
-    }
-    return nullptr;
+    auto same = ranges_.find(e.value);
+    const Entry* o = same == ranges_.end() ? nullptr : find(same->second.owner);
+    return o != nullptr && o->kind == Kind::tensor && o->count == e.count && o->dtype == e.dtype &&
+                   o->gradient == e.gradient && o->gradient_dtype == e.gradient_dtype
+               ? o
+               : nullptr;
   }
 
   void refuse_frozen(std::string_view name) const {
@@ -488,16 +487,16 @@ class TrainState {
   }
   // Ranges are kept sorted, so that thousands of tensors register in n log n comparisons.
   struct Range {
-    const std::byte* begin;
     const std::byte* end;
     std::string owner;
   };
   void refuse_overlap(std::string_view name, const std::byte* begin, std::size_t n) const {
     if (begin == nullptr || n == 0) return;
-    auto next = std::ranges::upper_bound(ranges_, begin, std::less<>{}, &Range::begin);
+    auto next = ranges_.upper_bound(begin);
     const Range* hit = nullptr;
-    if (next != ranges_.end() && next->begin < begin + n) hit = &*next;
-    if (next != ranges_.begin() && std::prev(next)->end > begin) hit = &*std::prev(next);
+    if (next != ranges_.end() && next->first < begin + n) hit = &next->second;
+    if (next != ranges_.begin() && std::prev(next)->second.end > begin)
+      hit = &std::prev(next)->second;
     if (hit != nullptr)
       throw StateError{"the buffers of '" + std::string{name} + "' overlap those of '" +
                        hit->owner +
@@ -505,8 +504,7 @@ class TrainState {
   }
   void claim(std::string_view name, const std::byte* begin, std::size_t n) {
     if (begin == nullptr || n == 0) return;
-    auto at = std::ranges::upper_bound(ranges_, begin, std::less<>{}, &Range::begin);
-    ranges_.insert(at, Range{begin, begin + n, std::string{name}});
+    ranges_.emplace(begin, Range{begin + n, std::string{name}});
   }
   void reindex() {
     index_.clear();
@@ -515,7 +513,7 @@ class TrainState {
 
   std::vector<Entry> entries_;
   std::unordered_map<std::string, std::size_t> index_;
-  std::vector<Range> ranges_;
+  std::map<const std::byte*, Range, std::less<>> ranges_;  // by where they begin
   std::vector<Arena> arenas_;
   bool frozen_ = false;
 };

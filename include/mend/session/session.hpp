@@ -176,7 +176,7 @@ class Session {
   Session& operator=(const Session&) = delete;
   ~Session() {
     if (std::uncaught_exceptions() > exceptions_)
-      leave("an exception left the training loop");
+      leave("");  // what it was is not known here
     else if (!helper_.idle())
       leave("the training loop was left with gradients on their way");
   }
@@ -416,7 +416,7 @@ class Session {
     if (!pending_) {
       if (trains_ > 0 && trains_ <= trains_passed_)
         return {};  // what came after it is already under way
-      if (step_ > last && trains_passed_ > 0) return {};
+      if (step_ > last && touched_) return {};
       if (step_ >= last || stopping_) {
         finish();
         if (step_ >= last || stopping_) return {};
@@ -558,8 +558,7 @@ class Session {
     }
     reached("reduce");
     state_.check();
-    exchange_copies(step_.next());
-    reached("closing");
+    if constexpr (elastic) post_copies(step_.next());
     write_closing_record(loss);
     reduce_rest();
     reached("reduced");
@@ -586,6 +585,15 @@ class Session {
     }
     comm::Buffer closing{reinterpret_cast<std::byte*>(closing_.data()), closing_.size(), DType::u64,
                          comm::Reduction::sum, static_cast<std::uint32_t>(plan_.size())};
+    if constexpr (elastic) {
+      if (partners() > 0) {  // gradients first: whoever waits for a copy must not hold up others
+        all_reduce(buffers, [&](std::size_t i) { bucket_reduced(which[i]); });
+        buffers.clear();
+        which.clear();
+        take_copies(step_.next());
+      }
+    }
+    reached("closing");
     buffers.push_back(closing);
     which.push_back(plan_.size());
     all_reduce(buffers, [&](std::size_t i) { bucket_reduced(which[i]); });
@@ -803,7 +811,7 @@ class Session {
             comm_.keep(std::move(f));
           } else if (comm_.is(f, Kind::bye)) {
             finished_ = true;
-            ++trains_finished_;
+            trains_finished_ = std::max(trains_finished_, trains_);
             return;
           } else {
             interrupt(std::move(f));
@@ -835,7 +843,8 @@ class Session {
   }
   void report_broken(const comm::PeerLost& e) {
     if constexpr (elastic) {
-      comm_.tell(Kind::broken_link, step_, {},
+      const bool in_step = pending_;
+      comm_.tell(Kind::broken_link, step_, std::as_bytes(std::span{&in_step, 1}),
                  static_cast<std::uint32_t>(e.rank() ? int{*e.rank()} : -1));
     }
   }
@@ -1056,19 +1065,17 @@ class Session {
     comm_.keep(std::move(f));
   }
 
-  //! Per-rank state of `version` to the partners, and theirs to this rank. In a step: before the
-  //! closing bucket, so that a step which is reduced anywhere has all its copies.
-  void exchange_copies(Step version) {
-    if constexpr (elastic) {
-      post_copies(version);
-      for (int from = -1; (from = missing_copy(version)) >= 0;)
-        take_copy(comm_.expect(
-            [&](const Frame& f) { return comm_.is(f, Kind::copy) && f.from == from; }, from));
-      comm_.drain();
-      reached("copies");
-    }
+  //! Partners' per-rank state of `version`. In a step: before the closing bucket, so that a step
+  //! which is reduced anywhere has all its copies.
+  void take_copies(Step version) {
+    for (int from = -1; (from = missing_copy(version)) >= 0;)
+      take_copy(comm_.expect(
+          [&](const Frame& f) { return comm_.is(f, Kind::copy) && f.from == from; }, from));
+    comm_.drain();
+    reached("copies");
   }
   [[nodiscard]] int partners() const { return std::min(copies_.wanted(), comm_.size() - 1); }
+  //! This rank's to its partners.
   void post_copies(Step version) {
     if (partners() == 0) return;
     constexpr std::size_t piece = std::size_t{1} << 20;

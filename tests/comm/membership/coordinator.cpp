@@ -851,7 +851,12 @@ TEST_CASE("a message that cannot be read stops the run; kinds that nobody knows 
 TEST_CASE("who misses a rank that has done all its steps says so, and nobody is killed for it") {
   Script s;
   begin(s);
-  s.finished(1, 20).note("go").frame(2, Kind::broken_link, 20).ends(1, 1).ends(2, 1).ends(3, 1);
+  s.finished(1, 20)
+      .note("go")
+      .frame(2, Kind::broken_link, 20, Bytes(1, std::byte{1}))
+      .ends(1, 1)
+      .ends(2, 1)
+      .ends(3, 1);
   std::optional<Outcome> o = s.run(three());
   REQUIRE(o);
   CHECK(o->reason ==
@@ -898,7 +903,7 @@ TEST_CASE("deaths at one step without a commit in between are a poison step") {
   REQUIRE(o);
   CHECK(!o->finished);
   CHECK(o->reason ==
-        "a poison step: 4 workers died at step 7, which was not committed. rank 1 ended with "
+        "a poison step: 4 failures at step 7, which was not committed. rank 1 ended with "
         "signal 11");
   CHECK(o->deaths == 4);
   CHECK(o->restarts == 4);

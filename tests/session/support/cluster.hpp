@@ -51,9 +51,9 @@ inline std::uint64_t test_scale() {
 
 //! How a session is put together.
 enum class Flavour : std::uint8_t { roll_forward, snapshot, clip, own_update };
-//! How the trainer runs its steps: one train(), two of them, the open form with next(), or a train()
-//! in which one rank asks to stop in step 2.
-enum class Loop : std::uint8_t { train, twice, open, asked };
+//! How the trainer runs its steps: one train(), two of them, the open form with next(), two such
+//! loops, or a train() in which one rank asks to stop in step 2.
+enum class Loop : std::uint8_t { train, twice, open, open_twice, asked };
 
 //! One run: its shape, its policies, what goes wrong.
 struct Case {
@@ -76,7 +76,8 @@ struct Case {
   [[nodiscard]] std::string text() const {
     static constexpr std::string_view flavours[] = {"roll_forward", "snapshot", "clip",
                                                     "own_update"};
-    static constexpr std::string_view loops[] = {"", ", two train()s", ", next()", ", asked to stop"};
+    static constexpr std::string_view loops[] = {"", ", two train()s", ", next()",
+                                                 ", two loops of next()", ", asked to stop"};
     std::string s = "seed " + std::to_string(world.seed) + ", " + std::to_string(ranks) +
                     " ranks, " + std::to_string(extra) + " extra tensors, " +
                     std::to_string(steps) + " steps, " + std::to_string(copies) + " copies, " +
@@ -181,8 +182,7 @@ Ran run_threads(mend::comm::CoordinatorOptions options, const mend::comm::WorldO
   ran.outcome = cluster.run(std::ref(worker));
   ran.hung = cluster.world().hung();
   ran.trace = cluster.world().trace();
-  for (const auto& [who, error] : cluster.world().failures())
-    try {
+  for (const auto& [who, error] : cluster.world().failures()) try {
       std::rethrow_exception(error);
     } catch (const std::exception& e) {
       ran.failures[who] = e.what();
@@ -222,16 +222,20 @@ inline Result run(const Case& c) {
         committed(done);
         trainer.after(done);
       };
-      if (c.loop == Loop::open) {
+      if (c.loop == Loop::open || c.loop == Loop::open_twice) {
         auto look = [&] {
           if (session.committed() && session.committed()->step.value() > seen)
             committed(*session.committed());
         };
-        while (std::optional<mend::Step> s = session.next(c.steps)) {
+        auto until = [&](std::int64_t last) {
+          while (std::optional<mend::Step> s = session.next(last)) {
+            look();
+            step(*s);
+          }
           look();
-          step(*s);
-        }
-        look();
+        };
+        if (c.loop == Loop::open_twice) until(c.steps / 2);
+        until(c.steps);
       } else {
         if (c.loop == Loop::twice) session.train(c.steps / 2, step, after);
         session.train(c.steps, step, after);

@@ -113,8 +113,7 @@ class Trainer {
             "curriculum", [this] { return save(curriculum_); },
             [this](mend::ByteView saved) { load(curriculum_, saved); }, mend::Replicated{});
     if (options.own_update)
-      state
-          .add_buffer("own.velocity", velocity_, mend::Replicated{}, {.before_image = false})
+      state.add_buffer("own.velocity", velocity_, mend::Replicated{}, {.before_image = false})
           .add_state(
               "own.updates", [this] { return save(updates_); },
               [this](mend::ByteView saved) { load(updates_, saved); }, mend::Replicated{});

@@ -134,8 +134,14 @@ class Coordinator {
       // Its process may need a moment to end; it gets as long as a lease, then it is killed.
       m.failed = true;
       m.failed_at = hub_.now();
+      const std::string text{reinterpret_cast<const char*>(payload.data()), payload.size()};
       failure_ = "rank " + std::to_string(m.rank) + " threw at step " + std::to_string(h.step) +
-                 ": " + std::string{reinterpret_cast<const char*>(payload.data()), payload.size()};
+                 (text.empty() ? "" : ": " + text);
+      // The same on every rank is no accident, and beginning anew would only lead there again.
+      threw_[m.rank] = {h.step, text};
+      if (members_.size() > 1 && threw_.size() == members_.size() && !text.empty() &&
+          std::ranges::all_of(threw_, [&](const auto& t) { return t.second == threw_[m.rank]; }))
+        stop("all ranks threw at step " + std::to_string(h.step) + ": " + text);
       return;
     }
     if (h.generation != generation_.value()) return;  // of an older generation: no effect
@@ -154,12 +160,16 @@ class Coordinator {
       case Kind::finished:
         m.finished = Step{h.step};
         note_commit(Step{h.step});
-        if (bye_ && *m.finished <= *bye_) tell(m, Kind::bye);
+        if (bye_ && *m.finished <= *bye_) {
+          tell(m, Kind::bye);
+          m.finished.reset();
+        }
         break;
       case Kind::broken_link:
-        // It committed the same last step and goes on, on a rank that has all its steps done.
+        // It is in a step (what the payload says) that another rank was not asked for.
         for (const Member& other : members_)
-          if (phase_ == Phase::Run && other.finished == Step{h.step} && &other != &m)
+          if (!payload.empty() && payload[0] != std::byte{} && phase_ == Phase::Run &&
+              other.finished == Step{h.step} && &other != &m)
             return stop("rank " + std::to_string(other.rank) + " had its last step at step " +
                         std::to_string(h.step) + " and rank " + std::to_string(m.rank) +
                         " goes on; give train() or next() the same last step on all ranks");
@@ -183,7 +193,7 @@ class Coordinator {
   }
   void count_death(const Member& m) {
     ++outcome_.deaths;
-    ++deaths_new_;
+    deaths_new_ = std::max(deaths_new_, ++struck_[m.rank]);  // those at one time count as one
     last_death_ = "rank " + std::to_string(m.rank) + " ended with " + describe(m.status);
     outcome_.status = m.status;
     trace(trace::EventKind::death, "death", &m, describe(m.status));
@@ -198,7 +208,9 @@ class Coordinator {
       bool silent = m.joined && !m.bye && now - hub_.last_heard(m.who) > options_.lease;
       bool late = !m.joined && now - m.started > options_.timeout;
       bool dragging = m.failed && now - m.failed_at > options_.lease;
-      if (silent || late || dragging) suspect(m);
+      if (silent) suspect(m, "silent for longer than its lease: killed");
+      if (late && !silent) suspect(m, "did not join in time: killed");
+      if (dragging && !silent && !late) suspect(m, "threw and did not end: killed");
     }
     for (Member& m : members_)
       if (m.dying() && now - m.killed_at > options_.timeout) {
@@ -208,7 +220,7 @@ class Coordinator {
     if (stopping_ && now > stop_deadline_) {
       stop_deadline_ = after(now, options_.lease);
       for (Member& m : members_)
-        if (!m.gone && !m.killed) suspect(m);
+        if (!m.gone && !m.killed) suspect(m, "did not end when the run stopped: killed");
     }
     if (now <= phase_deadline_) return;
     phase_deadline_ = after(now, phase_limit());
@@ -226,14 +238,16 @@ class Coordinator {
           (phase_ == Phase::Collect && !m.report) ||  // it hears us, but its lambda never ends
           (phase_ == Phase::Plan && !m.ready && m.report->has_state) ||
           (phase_ == Phase::Feed && !m.ready && !(starved && m.report->has_state));
-      if (silent && !m.gone && !m.killed) suspect(m);
+      if (silent && !m.gone && !m.killed)
+        suspect(m, phase_ == Phase::Collect ? "its step function does not end: killed"
+                                            : "its recovery does not end: killed");
     }
   }
 
-  void suspect(Member& m) {
+  void suspect(Member& m, std::string why) {
     m.killed = true;
     m.killed_at = hub_.now();
-    trace(trace::EventKind::death, "suspect", &m, "silent for too long: killed");
+    trace(trace::EventKind::death, "suspect", &m, std::move(why));
     hub_.kill(m.who);
   }
 
@@ -334,7 +348,9 @@ class Coordinator {
       broken_.reset();
       std::pair<Incarnation, Incarnation> link = std::minmax(b.who, b.peer);
       if (std::exchange(last_broken_, link) == link && b.peer != 0)
-        suspect(*find(b.peer));  // the same link again: one end goes
+        suspect(
+            *find(b.peer),
+            "its connection with a peer broke twice: killed");  // the same link again: one end goes
       else
         gather();
       return true;
@@ -369,12 +385,16 @@ class Coordinator {
   }
 
   //! Whether the deaths of Run came before or after the last commit, Reports tell.
-  void place_deaths() { deaths_at_[committed_.value()] += std::exchange(deaths_new_, 0); }
+  void place_deaths() {
+    deaths_at_[committed_.value()] += std::exchange(deaths_new_, 0);
+    struck_.clear();
+    threw_.clear();
+  }
 
   bool poisoned(int deaths) {
     if (deaths < options_.poison) return false;
     std::string why = failure_.empty() ? last_death_ : failure_;
-    stop(trained_ ? "a poison step: " + std::to_string(deaths) + " workers died at step " +
+    stop(trained_ ? "a poison step: " + std::to_string(deaths) + " failures at step " +
                         std::to_string(committed_.value()) + ", which was not committed. " + why
                   : std::to_string(deaths) +
                         " workers ended before the first step began; their own output may say "
@@ -450,16 +470,27 @@ class Coordinator {
           std::to_string(target->value()) + "; PerRank{.copies = 2} survives two deaths at once. " +
           last_death_);
     plan.restore = !target;
-    target_ = plan.restore ? Step{0} : *target;
+    target_ = plan.restore ? members_.front().reported : *target;
+    if (plan.restore)
+      for (const Member& m : members_)
+        if (m.reported != target_)
+          return stop(
+              "all members that held the state died, and their replacements begin at "
+              "different steps: rank " +
+              std::to_string(m.rank) + " at step " + std::to_string(m.reported.value()) +
+              ", rank " + std::to_string(members_.front().rank) + " at step " +
+              std::to_string(target_.value()) + "; load files of one step on all ranks");
     // What a member reports as its step it has committed; a target above may still be taken back
     // when those who reach it die before they pass it on.
     for (const Member& m : members_)
       if (m.report->has_state) note_commit(m.reported);
     place_deaths();
     if (poisoned(deaths_at_[committed_.value()])) return;
-    if (plan.restore)
-      committed_ = outcome_.step = Step{0};
-    else if (target_ < committed_)
+    if (plan.restore) {
+      committed_ = outcome_.step = target_;
+      bye_.reset();
+    }
+    if (!plan.restore && target_ < committed_)
       return stop("a committed step would be lost: step " + std::to_string(committed_.value()) +
                   " was committed and nobody holds it");
     restore_ = plan.restore;
@@ -678,7 +709,9 @@ class Coordinator {
   bool restore_ = false, trained_ = false;  // trained_: there was a Go
   int generations_here_ = 0;                // since the last commit
   std::map<std::int64_t, int> deaths_at_;   // by step; a run that began anew comes there again
-  int deaths_new_ = 0;                      // since the last Plan
+  std::map<int, int> struck_;               // deaths by rank, since the last Plan
+  std::map<int, std::pair<std::int64_t, std::string>> threw_;  // by rank, since then: step, text
+  int deaths_new_ = 0;                                         // the most of any rank
   std::optional<Broken> broken_;
   std::optional<std::pair<Incarnation, Incarnation>> last_broken_;
   std::optional<Step> bye_;

@@ -42,14 +42,14 @@ inline void report(TcpHub& hub, const trace::Event& e, Time trouble) {
   std::string text = e.text.empty() ? "" : " (" + e.text + ")";
   if (e.kind == EventKind::view && e.generation == Generation{1}) {
     std::string pids;
-    for (auto [who, pid] : hub.pids()) pids += " " + std::to_string(pid);
+    for (auto [r, pid] : hub.pids()) pids += " " + std::to_string(pid);
     hub.note("pids" + pids);
   } else if (e.kind == EventKind::view) {
     hub.note("generation " + std::to_string(e.generation.value()) + text);
   } else if (e.kind == EventKind::death || e.name == "suspect") {
     hub.note(rank + std::string{e.label()} + text);
   } else if (e.name == "joined" && e.generation > Generation{}) {
-    hub.note(rank + "replaced (pid " + std::to_string(hub.pids().rbegin()->second) + ")");
+    hub.note(rank + "replaced (pid " + std::to_string(hub.pids()[e.rank]) + ")");
   } else if (e.name == "restore" && e.generation > Generation{1}) {
     hub.note("nobody holds the state any more: the run begins again at " + step);
   } else if (e.name == "go" && e.generation > Generation{1}) {

@@ -22,7 +22,7 @@ enum class Kind : std::uint16_t {
   ready,        //!< Ready: I am whole, header.step; payload Hash128
   finished,     //!< Finished: all steps up to header.step are committed
   broken_link,  //!< BrokenLink: my connection with rank header.tag failed, or it was silent too
-                //!< long
+                //!< long; payload one byte: whether I am in a step
   failed,       //!< my lambda threw; payload its message
   again,        //!< another train() begins after Bye
   progress,     //!< header.step steps are committed, or state still arrives; a few times a second

@@ -61,7 +61,9 @@ class Process {
       code = errno;
       ::kill(pid_, SIGKILL);
       ::waitpid(std::exchange(pid_, -1), nullptr, 0);
-      throw CommError{"this system has no pidfd_open; Linux 5.3 has", {.code = code}};
+      throw CommError{code == ENOSYS ? "this system has no pidfd_open; Linux 5.3 has"
+                                     : "cannot watch a process",
+                      {.code = code}};
     }
     output_ = std::move(out);
     errors_ = std::move(err);

@@ -154,11 +154,11 @@ class TcpHub {
     err_.flush(clock_.now());
   }
 
-  //! The workers that run, by incarnation.
-  [[nodiscard]] std::map<Incarnation, pid_t> pids() const {
-    std::map<Incarnation, pid_t> all;
+  //! The processes that run, by rank.
+  [[nodiscard]] std::map<int, int> pids() const {
+    std::map<int, int> all;
     for (const auto& [who, w] : workers_)
-      if (w.process.pid() > 0) all.emplace(who, w.process.pid());
+      if (w.process.pid() > 0) all[w.rank] = w.process.pid();
     return all;
   }
 
@@ -357,6 +357,8 @@ class TcpHub {
       to.put("[" + std::to_string(rank) + "] " + std::string{line}, looked_);
     };
     char buffer[16 << 10];
+    // What a descendant that outlives the worker goes on writing is not waited for.
+    int left = 1 << 20;
     do {
       if (!pipe) break;
       ssize_t n = ::read(pipe.get(), buffer, sizeof buffer);
@@ -366,7 +368,8 @@ class TcpHub {
         pipe.close();
       else
         lines.feed({buffer, static_cast<std::size_t>(n)}, put);
-    } while (last);
+      left -= static_cast<int>(n);
+    } while (last && left > 0);
     if (last) lines.finish(put);
   }
 
