@@ -26,6 +26,10 @@ void* counted(std::size_t size) {
 
 }  // namespace
 
+#if defined(__GNUC__) && !defined(__clang__)  // beside a sanitizer it takes the pair below for two
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 void* operator new(std::size_t size) { return counted(size); }
 void* operator new[](std::size_t size) { return counted(size); }
 void operator delete(void* p) noexcept { std::free(p); }
