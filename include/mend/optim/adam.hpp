@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "mend/optim/bias_correction.hpp"
+#include "mend/optim/bounded_rule.hpp"
+#include "mend/optim/inverse.hpp"
 #include "mend/optim/learning_rate.hpp"
 #include "mend/optim/rule.hpp"
 
@@ -24,6 +26,8 @@ struct Adam {
   struct Coefficients {
     double beta1, new1, beta2, new2;  // new: 1 - beta, the weight of this step's gradient
     double step, scale, eps;
+    double inverse1,
+        inverse2;  // of the betas; 0 for a beta of 0, where the old value never mattered
   };
   [[nodiscard]] Coefficients at(Step applied) const {
     const auto t = applied.value() + 1;
@@ -33,7 +37,9 @@ struct Adam {
             .new2 = 1 - beta2,
             .step = lr(applied) / bias_correction(beta1, t),
             .scale = 1 / std::sqrt(bias_correction(beta2, t)),
-            .eps = eps};
+            .eps = eps,
+            .inverse1 = beta1 == 0 ? 0 : 1 / beta1,
+            .inverse2 = beta2 == 0 ? 0 : 1 / beta2};
   }
   void check() const {
     lr.check("Adam");
@@ -46,18 +52,46 @@ struct Adam {
 
   template <class Real>
   MEND_RULE static void apply(Real& p, Slots<Real, 2>& s, Real g, const auto& c) {
-    Real &m = s[0], &v = s[1];
-    m = fma(c.beta1, m, c.new1 * g);
-    v = fma(c.beta2, v, c.new2 * g * g);
-    p = p - update(m, v, c);
+    Unrecorded none;
+    apply(p, s, g, c, none);
   }
   template <class Real>
   MEND_RULE static void revert(Real& p, Slots<Real, 2>& s, Real g, const auto& c) {
+    Unrecorded none;
+    revert(p, s, g, c, none);
+  }
+
+  // Bounds, in units of the last place (ulp), with guards E(now) <= 8, 2, 2 |remainder| for m, v, p
+  // (E: its power of two), after which an apply has lost at most 4, 1, 1 ulp(remainder):
+  //   m: (4 + 1/2) / beta1 and 2 roundings of the estimate: at most 8 below, 7 above for beta1 >
+  //      0.75 (at 0.9: 7.0)
+  //   v: the estimate rounds once, to a hair: 1 / beta2 + 1/2 < 2, hence 1; 2 below a power of two
+  //   p: 1 + 1/2 < 2, hence 1; 2 below a power of two
+  static constexpr std::array<int, 3> kept_bits{2, 4, 2};
+  [[nodiscard]] static bool bounded(const Coefficients& c) {
+    return c.beta1 > 0.78125 && c.beta2 > 0.75;
+  }
+  template <class Real, class Record>
+  MEND_RULE static void apply(Real& p, Slots<Real, 2>& s, Real g, const auto& c, Record& record) {
     Real &m = s[0], &v = s[1];
-    p = p + update(m, v, c);
-    // With a beta of 0 the old value never mattered.
-    if (c.beta1 != 0) m = (m - c.new1 * g) / c.beta1;
-    if (c.beta2 != 0) v = (v - c.new2 * g * g) / c.beta2;
+    const Real dm = c.new1 * g, dv = c.new2 * g * g;
+    m = fma(c.beta1, m, dm);
+    v = fma(c.beta2, v, dv);
+    record.keep(1, m, m - dm);
+    record.keep(2, v, v - dv);
+    const Real u = update(m, v, c);
+    p = p - u;
+    record.keep(0, p, p + u);
+  }
+  template <class Real, class Record>
+  MEND_RULE static void revert(Real& p, Slots<Real, 2>& s, Real g, const auto& c, Record& record) {
+    Real &m = s[0], &v = s[1];
+    const Real dm = c.new1 * g, dv = c.new2 * g * g, u = update(m, v, c);
+    const Real rest = m - dm;
+    record.recall(1, m, rest, rest * c.inverse1);
+    record.recall(2, v, v - dv, undo_fma(v, dv, Real{c.beta2}, Real{c.inverse2}));
+    const Real old = p + u;
+    record.recall(0, p, old, old);
   }
 
  private:
@@ -66,6 +100,6 @@ struct Adam {
     return c.step * (m / fma(sqrt(v), c.scale, c.eps));
   }
 };
-static_assert(InvertibleOptimizer<Adam>);
+static_assert(BoundedOptimizer<Adam>);
 
 }  // namespace mend
