@@ -10,8 +10,10 @@ packages="g++ clang clang-format cmake ninja-build"
 # Tests (doctest, the protocol's model checker), tools (fmt, CLI11), examples (Eigen, zlib, data).
 packages="$packages doctest-dev spin libfmt-dev libcli11-dev libeigen3-dev zlib1g-dev"
 packages="$packages dataset-fashion-mnist"
-# The bench's reference and helper, faster rebuilds, plots, static checks.
-optional="libgloo-dev libbenchmark-dev ccache gnuplot-nox clang-tidy git"
+# References of benchmarks and tests (libtorch-dev needs a BLAS), faster rebuilds, plots, static
+# checks, the tests on aarch64.
+optional="libgloo-dev libbenchmark-dev libtorch-dev libopenblas0-pthread ccache gnuplot-nox"
+optional="$optional clang-tidy git g++-aarch64-linux-gnu qemu-user-static"
 
 usage="usage: sh cmake/install-deps.sh [--all]"
 case "${1-}" in

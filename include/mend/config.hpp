@@ -24,7 +24,8 @@ Compile without it, or define MEND_ALLOW_FAST_MATH to give the promise up."
 #if defined(__CUDACC__)
 #define MEND_RULE __host__ __device__ inline
 #else
-#define MEND_RULE inline
+// Always: clang++ would call what a rule delegates to.
+#define MEND_RULE __attribute__((always_inline)) inline
 #endif
 
 //! 1 in unoptimised builds without NDEBUG: gradients are poisoned before each step. May be preset.

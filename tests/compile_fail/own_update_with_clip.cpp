@@ -1,4 +1,5 @@
-// expect: ClipNorm scales the gradients inside a rule; an OwnUpdate clips its own
+// expect: ClipNorm and DynamicLossScale scale the gradients inside a rule; an OwnUpdate does that
+// itself
 #include <mend/mend.hpp>
 
 #include <vector>

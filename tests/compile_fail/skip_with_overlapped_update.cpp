@@ -1,5 +1,5 @@
-// expect: overlapped updates begin before the last gradient is known: ClipNorm and SkipNonFinite
-// need all of them first; leave the undo policy out
+// expect: overlapped updates begin before the last gradient is known: ClipNorm, SkipNonFinite and
+// DynamicLossScale need all of them first; leave the undo policy out
 #include <mend/mend.hpp>
 
 #include <vector>

@@ -96,7 +96,7 @@ TEST_CASE("what is registered is what is listed, in order") {
   CHECK(e[0].value == reinterpret_cast<std::byte*>(w.data()));
   CHECK(e[0].gradient == reinterpret_cast<std::byte*>(g.data()));
   CHECK(e[0].gradient_bytes() == 24);
-  CHECK(e[0].device == mend::Device::host);
+  CHECK(state.entries()[0].memory == nullptr);
   CHECK(e[0].group == "no_decay");
   CHECK_FALSE(e[0].before_image);
   CHECK_FALSE(e[0].placement.per_rank);
@@ -461,4 +461,72 @@ TEST_CASE("a slice that is none of its array, and a negative number of copies") 
     CHECK_THROWS_WITH_AS(add(s), doctest::Contains("'x' of 6 elements is no slice "), OptionError);
   add(Slice{.of = {4, 3}, .at = {2, 0}, .extent = {2, 3}});
   CHECK(state.entries().size() == 1);
+}
+
+// ---- memory of a device -------------------------------------------------------------------------
+
+namespace {
+
+// Plays a device: what lies there is inverted, so that who reads it directly reads nonsense.
+template <class T>
+struct Inverted {
+  using element_type = T;
+  T* elements;
+  std::size_t count;
+
+  [[nodiscard]] T* data() const { return elements; }
+  [[nodiscard]] std::size_t size() const { return count; }
+  static void copy(const std::byte* from, std::byte* to, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = ~from[i];
+  }
+  static const mend::DeviceMemory& memory();
+};
+constexpr mend::DeviceMemory inverted{&Inverted<char>::copy, &Inverted<char>::copy};
+template <class T>
+const mend::DeviceMemory& Inverted<T>::memory() {
+  return inverted;
+}
+static_assert(mend::DeviceRange<Inverted<float>>);
+static_assert(!mend::DeviceRange<std::vector<float>>);
+
+}  // namespace
+
+TEST_CASE("entries in a device's memory are read and written through it") {
+  std::vector<float> w(4), g(4), mean(2), host_w(4), host_g(4), host_mean{1, 2};
+  std::vector<Bf16> low(4);
+  mend::TrainState state, host;
+  state.add("w", Inverted<float>{w.data(), 4}, Inverted<float>{g.data(), 4}, {.shape = {2, 2}});
+  state.add_buffer("mean", Inverted<float>{mean.data(), 2});
+  host.add("w", host_w, host_g, {.shape = {2, 2}}).add_buffer("mean", host_mean);
+  const auto& e = state.entries();
+  CHECK(e[0].memory == &inverted);
+  CHECK(e[0].shape == mend::Shape{2, 2});
+
+  const float values[] = {1, 2, 3, 4};
+  e[0].write(reinterpret_cast<const std::byte*>(values), e[0].value, sizeof values);
+  e[1].write(reinterpret_cast<const std::byte*>(host_mean.data()), e[1].value, 8);
+  CHECK(w[0] != 1);
+  mend::Bytes room;
+  CHECK(std::memcmp(e[0].view(room).data(), values, sizeof values) == 0);
+  host_w.assign(values, values + 4);
+  CHECK(state.hash() == host.hash());
+  CHECK(host.entries()[0].view(room).data() == host.entries()[0].value);  // no copy
+
+  CHECK_THROWS_WITH_AS(state.add_copy("w", low),
+                       "add_copy: tensor 'w' and its copy must both be in host memory or both on "
+                       "the device",
+                       mend::StateError);
+  state.freeze();
+  std::vector<float> m(4);
+  state.add_slot(e[0], "m", reinterpret_cast<std::byte*>(m.data()));
+  CHECK(state.find("w.m")->memory == &inverted);
+  std::vector<float> elsewhere(4);
+  state.move_slot(2, reinterpret_cast<std::byte*>(elsewhere.data()));
+  CHECK(state.find("w.m")->value == reinterpret_cast<std::byte*>(elsewhere.data()));
+  std::int64_t number = 7;
+  state.add_slot("count", number);
+  CHECK(state.find("count")->dtype == mend::DType::i64);
+  CHECK(state.find("count")->bytes() == 8);
+  state.release();
+  CHECK(state.find("count") == nullptr);
 }

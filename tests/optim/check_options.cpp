@@ -30,6 +30,19 @@ TEST_CASE("weights lie in [0, 1), also once they are rounded to float") {
     CHECK_THROWS_AS(mend::require_weight(bad, "R", "b"), mend::OptionError);
 }
 
+TEST_CASE("factors are finite and not negative, what divides is positive as a float too") {
+  for (double good : {0.0, 1e-300, 2.0}) CHECK_NOTHROW(mend::require_factor(good, "R", "f"));
+  for (double bad : {-1e-300, HUGE_VAL, std::nan("")})
+    CHECK_THROWS_AS(mend::require_factor(bad, "R", "f"), mend::OptionError);
+  for (double good : {1e-30, 2.0}) CHECK_NOTHROW(mend::require_positive(good, "R", "e"));
+  for (double bad : {0.0, -1.0, 1e-60, HUGE_VAL, std::nan("")})
+    CHECK_THROWS_AS(mend::require_positive(bad, "R", "e"), mend::OptionError);
+  CHECK_THROWS_WITH_AS(mend::require_factor(-1, "R", "f"),
+                       "R: f = -1 must be finite and not negative", mend::OptionError);
+  CHECK_THROWS_WITH_AS(mend::require_positive(0, "R", "e"),
+                       "R: e = 0 must be finite and positive as a float", mend::OptionError);
+}
+
 TEST_CASE("what is no field of a rule is refused in its own words") {
   CHECK_THROWS_WITH_AS(mend::refuse_value("the norm after 3 updates", -2, "be positive"),
                        "the norm after 3 updates = -2 must be positive", mend::OptionError);

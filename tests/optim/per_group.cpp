@@ -3,8 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <mend/core/error.hpp>
+#include <mend/kernel/host/norms.hpp>
 #include <mend/optim/adam.hpp>
+#include <mend/optim/adamw.hpp>
+#include <mend/optim/amsgrad.hpp>
 #include <mend/optim/check_rule.hpp>
+#include <mend/optim/lamb.hpp>
 #include <mend/optim/momentum.hpp>
 
 #include <array>
@@ -48,6 +52,28 @@ TEST_CASE("it is a rule itself, as invertible as the one inside") {
   static_assert(mend::Rule<PerGroup<OneWay>>);
   static_assert(!mend::InvertibleOptimizer<PerGroup<OneWay>>);
   CHECK(mend::check_rule(PerGroup{Momentum{.lr = 0.1}, {}}));
+}
+
+TEST_CASE("it has the bounds and the norms of the one inside") {
+  using Bounded = PerGroup<mend::AdamW>;
+  static_assert(mend::BoundedOptimizer<Bounded> && !mend::NormRule<Bounded>);
+  static_assert(Bounded::kept_bits == mend::AdamW::kept_bits);
+  CHECK(Bounded::bounded(mend::AdamW{}.at(0)));
+  CHECK(!Bounded::bounded(mend::AdamW{.beta1 = 0.5}.at(0)));
+
+  using Normed = PerGroup<mend::Lamb>;
+  static_assert(mend::BoundedOptimizer<Normed> && mend::NormRule<Normed>);
+  static_assert(Normed::norms == 2);
+  const auto c = mend::Lamb{}.at(0);
+  CHECK(Normed::with_norms(c, {3, 2}).update.step == mend::Lamb::with_norms(c, {3, 2}).update.step);
+  const std::vector<float> p{3, 4}, zeros(2);
+  CHECK(
+      mend::kernel::norms<Normed>(c, p.data(), {zeros.data(), zeros.data()}, zeros.data(), 2) ==
+      mend::kernel::norms<mend::Lamb>(c, p.data(), {zeros.data(), zeros.data()}, zeros.data(), 2));
+
+  static_assert(!mend::BoundedOptimizer<PerGroup<OneWay>> && !mend::NormRule<PerGroup<OneWay>>);
+  static_assert(!mend::InvertibleOptimizer<PerGroup<mend::AmsGrad>>);
+  CHECK(mend::check_rule(PerGroup{mend::AdamW{}, {}}));
 }
 
 TEST_CASE("groups without a name of their own are refused") {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <vector>
 
 #include "kernel/numbers.hpp"
@@ -41,6 +42,27 @@ double worst_error(const R& rule, int steps, const Reference& reference) {
     worst = std::max(worst, std::abs(static_cast<double>(p[i]) - q[i]) /
                                 (std::abs(q[i] - start[i]) + std::abs(start[i])));
   return worst;
+}
+
+//! Whether a first step on parameters of zero is undone to the bit, for gradients of many sizes.
+template <class R>
+bool first_step_reverts(const R& rule) {
+  constexpr std::size_t n = 1000, arrays = 1 + R::slots.size();
+  std::vector<float> s[arrays], g(n);
+  std::array<float*, arrays> all;
+  for (std::size_t k = 0; k < arrays; ++k) {
+    s[k].resize(n);
+    all[k] = s[k].data();
+  }
+  std::array<float*, arrays - 1> slots;
+  std::copy(all.begin() + 1, all.end(), slots.begin());
+  for (std::size_t i = 0; i < n; ++i) g[i] = number<float>(i, 20);
+  const auto c = rule.at(0);
+  mend::kernel::apply<R>(c, all[0], slots, g.data(), n);
+  if (same_bits(s[0], std::vector<float>(n))) return false;  // nothing to undo
+  mend::kernel::revert<R>(c, all[0], slots, g.data(), n);
+  return std::all_of(std::begin(s), std::end(s),
+                     [](const auto& a) { return same_bits(a, std::vector<float>(n)); });
 }
 
 }  // namespace test

@@ -84,14 +84,18 @@ class Sample {
   std::uint64_t every_, count_ = 0;
 };
 
-//! The five ways in which sessions differ that matter to recovery.
+//! The ways in which sessions differ that matter to recovery.
 std::vector<Case> flavours() {
-  std::vector<Case> all(5);
+  std::vector<Case> all(7);
   all[1].flavour = Flavour::snapshot;
   all[2].ready = true;
   all[3].flavour = Flavour::snapshot;
   all[3].ready = true;
   all[4].flavour = Flavour::clip;
+  all[5].flavour = Flavour::exact;
+  all[5].ready = true;
+  all[6].flavour = Flavour::ping_pong;
+  all[6].ready = true;
   return all;
 }
 
@@ -332,7 +336,7 @@ TEST_CASE("larger clusters, random kills") {
     c.extra = static_cast<int>(random(3));  // up to six buckets
     c.steps = 5 + static_cast<int>(random(4));
     c.copies = 1 + static_cast<int>(random(3));
-    c.flavour = static_cast<Flavour>(random(3));
+    c.flavour = static_cast<Flavour>(random(5));
     c.ready = random(2) == 0;
     c.world.seed = 1 + random(1000);
     std::vector<Fault> faults;

@@ -2,6 +2,7 @@
 
 #include <mend/comm/threads.hpp>
 #include <mend/optim/adam.hpp>
+#include <mend/optim/undo/snapshot.hpp>
 #include <mend/session/session.hpp>
 
 #include <doctest/doctest.h>

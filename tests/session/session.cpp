@@ -7,6 +7,7 @@
 #include <mend/optim/momentum.hpp>
 #include <mend/optim/per_group.hpp>
 #include <mend/optim/sgd.hpp>
+#include <mend/optim/undo/snapshot.hpp>
 #include <mend/store/safetensors.hpp>
 
 #include <doctest/doctest.h>

@@ -47,7 +47,7 @@ Case draw(std::uint64_t seed) {
   c.extra = static_cast<int>(random(3));
   c.steps = 3 + static_cast<int>(random(4));
   c.copies = 1 + static_cast<int>(random(2));
-  c.flavour = static_cast<Flavour>(random(4));
+  c.flavour = static_cast<Flavour>(random(6));
   c.loop = random(2) == 0 ? Loop::train : static_cast<Loop>(random(5));
   c.ready = random(2) == 0;
   c.world.seed = seed;

@@ -1,10 +1,15 @@
 #include <mend/session/updater.hpp>
 
+#include <mend/kernel/host/apply.hpp>
 #include <mend/kernel/host/half.hpp>
 #include <mend/optim/adam.hpp>
+#include <mend/optim/lamb.hpp>
 #include <mend/optim/momentum.hpp>
 #include <mend/optim/per_group.hpp>
 #include <mend/optim/sgd.hpp>
+#include <mend/optim/undo/exact.hpp>
+#include <mend/optim/undo/ping_pong.hpp>
+#include <mend/optim/undo/snapshot.hpp>
 
 #include <doctest/doctest.h>
 
@@ -15,6 +20,8 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -167,26 +174,68 @@ TEST_CASE("a tensor whose slot would take a name that is there is refused") {
                        "the name 'a.m' is taken; names must differ", StateError);
 }
 
-TEST_CASE("what an update touches is the values and slots of a bucket, no more") {
-  std::vector<float> a(3), ga(3), b(5), gb(5);
-  std::vector<double> c(4), gc(4);
+// ---- undo ---------------------------------------------------------------------------------------
+
+template <class Undo>
+void takes_back(bool narrow) {
+  constexpr std::size_t n = 2 * undo_chunk + 3;
+  std::vector<float> a(n), ga(n), b(5), gb(5);
+  std::vector<BFloat16> low(n), glow(n), copy(5);
   TrainState state;
-  state.add("a", a, ga).add("b", b, gb).add("c", c, gc);
+  if (narrow)
+    state.add("a", low, glow);
+  else
+    state.add("a", a, ga);
+  state.add("b", b, gb).add_copy("b", copy);
   state.freeze();
-  Updater<Adam> updater{state, Adam{}, 1};
+  Updater<Adam, Undo> updater{state, Adam{.lr = 0.1}, 2};
   BucketPlan plan{state};
-  REQUIRE(plan.size() == 2);
-  std::vector<StateSpan> spans = updater.touched(plan[0]);
-  REQUIRE(spans.size() == 6);
-  CHECK(spans[0].data() == reinterpret_cast<std::byte*>(a.data()));
-  CHECK(spans[0].size() == 12);
-  CHECK(spans[1].data() == state.find("a.m")->value);
-  CHECK(spans[2].data() == state.find("a.v")->value);
-  CHECK(spans[3].data() == reinterpret_cast<std::byte*>(b.data()));
-  CHECK(spans[5].size() == 20);
-  CHECK(updater.touched(plan[1])[2].size() == 32);
-  CHECK((Updater<Sgd>::slot_count) == 0);
+  auto draw = [&](std::size_t t) {
+    for (std::size_t i = 0; i < n; ++i) {
+      ga[i] = number<float>(i + t * n);
+      glow[i] = {kernel::float_to_bf16(ga[i])};
+    }
+    for (std::size_t i = 0; i < 5; ++i) gb[i] = number<float>(i + t * 77);
+  };
+  for (std::size_t t = 0; t < 3; ++t) {
+    draw(t);
+    updater.begin(Step{static_cast<std::int64_t>(t)});
+    for (std::size_t k = 0; k < plan.size(); ++k) updater.apply(plan[k], 0.5);
+    updater.drop();
+  }
+  low[7].bits = 0xffc0;  // NaNs of three kinds, which nothing but an update makes one
+  low[8].bits = 0x7f81;
+  low[5000].bits = 0xfe01;
+  const Hash128 before = state.hash();
+  const BFloat16 copy_before = copy[2];
+  draw(3);
+  updater.begin(Step{3});
+  updater.apply(plan[0], 0.5);
+  const Hash128 half = state.hash();
+  CHECK(half != before);
+  updater.apply(plan[1], 0.5);
+  const Hash128 after = state.hash();
+  CHECK(copy[2].bits != copy_before.bits);
+  for (std::size_t k = 0; k < plan.size(); ++k) updater.revert(plan[k]);
+  CHECK(copy[2].bits == copy_before.bits);
+  CHECK(state.hash() == before);
+  updater.revert(plan[0]);  // nothing is taken back twice
+  CHECK(state.hash() == before);
+  updater.drop();
+  updater.begin(Step{3});
+  for (std::size_t k = 0; k < plan.size(); ++k) updater.apply(plan[k], 0.5);
+  CHECK(state.hash() == after);
+  updater.revert(plan[1]);
+  CHECK(state.hash() == half);
   state.release();
+}
+
+TEST_CASE("an update is taken back by every exact policy, in floats and in bf16") {
+  for (bool narrow : {false, true}) {
+    takes_back<SnapshotUndo>(narrow);
+    takes_back<ExactUndo>(narrow);
+    takes_back<PingPong>(narrow);
+  }
 }
 
 // ---- coefficients -------------------------------------------------------------------------------
@@ -297,15 +346,72 @@ TEST_CASE("a narrow gradient is widened, a low-precision copy rounded anew") {
   reference.release();
 }
 
-TEST_CASE("a tensor of a narrow type is not trained in it") {
-  std::vector<BFloat16> w(3), g(3);
-  TrainState state;
+TEST_CASE_TEMPLATE("a tensor of a narrow type is rounded after every update, its slots are floats",
+                   R, Sgd, Adam, Lamb) {
+  constexpr std::size_t n = 5000;
+  std::vector<BFloat16> w(n), g(n);
+  std::vector<float> wide(n), gwide(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    w[i] = {kernel::float_to_bf16(number<float>(i))};
+    wide[i] = kernel::bf16_to_float(w[i].bits);
+  }
+  TrainState state, reference;
   state.add("w", w, g);
+  reference.add("w", wide, gwide);
   state.freeze();
-  CHECK_THROWS_WITH_AS((Updater<Sgd>{state, Sgd{}, 1}),
-                       "tensor 'w' is trained in BF16; register a float master and add_copy the "
-                       "low-precision one",
-                       StateError);
+  reference.freeze();
+  Updater<R> updater{state, R{.lr = 0.1}, 1}, plain{reference, R{.lr = 0.1}, 1};
+  BucketPlan plan{state}, wide_plan{reference};
+  for (int t = 0; t < 3; ++t) {
+    for (std::size_t i = 0; i < n; ++i) {
+      g[i] = {kernel::float_to_bf16(number<float>(i + static_cast<std::size_t>(t + 1) * n))};
+      gwide[i] = kernel::bf16_to_float(g[i].bits);
+    }
+    updater.begin(Step{t});
+    plain.begin(Step{t});
+    updater.apply(plan[0], 0.5);
+    plain.apply(wide_plan[0], 0.5);
+    for (float& x : wide) x = kernel::bf16_to_float(kernel::float_to_bf16(x));
+  }
+  for (std::size_t i = 0; i < n; ++i) REQUIRE(w[i].bits == kernel::float_to_bf16(wide[i]));
+  for (std::string_view slot : R::slots) {
+    const TrainState::Entry *a = state.find("w." + std::string{slot}),
+                            *b = reference.find("w." + std::string{slot});
+    CHECK(a->dtype == DType::f32);
+    CHECK(std::memcmp(a->value, b->value, n * sizeof(float)) == 0);
+  }
+  state.release();
+  reference.release();
+}
+
+TEST_CASE("a rule with norms sees those of each tensor") {
+  std::vector<float> a(70000), ga(70000), b(10), gb(10);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    a[i] = number<float>(i);
+    ga[i] = number<float>(i + 1000000);
+  }
+  for (std::size_t i = 0; i < b.size(); ++i) b[i] = 100 * (gb[i] = number<float>(i + 5));
+  auto expected_a = a, expected_b = b;
+  TrainState state;
+  state.add("a", a, ga).add("b", b, gb);
+  state.freeze();
+  const Lamb rule{.lr = 0.1};
+  Updater<Lamb> updater{state, rule, 2};
+  BucketPlan plan{state};
+  updater.begin(Step{0});
+  for (std::size_t k = 0; k < plan.size(); ++k) updater.apply(plan[k], 0.25);
+  auto plain = [&](std::vector<float>& p, const std::vector<float>& g) {
+    std::vector<float> m(p.size()), v(p.size());
+    auto c = rule.at(Step{0});
+    c = Lamb::with_norms(c, kernel::norms<Lamb>(c, std::as_const(p).data(), {m.data(), v.data()},
+                                                g.data(), p.size(), 0.25f));
+    kernel::apply<Lamb>(c, p.data(), {m.data(), v.data()}, g.data(), p.size(), 0.25f);
+  };
+  plain(expected_a, ga);
+  plain(expected_b, gb);
+  CHECK(a == expected_a);
+  CHECK(b == expected_b);
+  state.release();
 }
 
 TEST_CASE("any number of threads gives the same bits") {
@@ -329,6 +435,26 @@ TEST_CASE("any number of threads gives the same bits") {
     if (first.empty()) first = w;
     CHECK(std::memcmp(first.data(), w.data(), 4 * n) == 0);
     state.release();
+    for (bool exact : {true, false}) {  // records that several threads write
+      for (std::size_t i = 0; i < n; ++i) w[i] = number<float>(i);
+      state.freeze();
+      const auto twice = [&](auto undo) {
+        Updater<Adam, decltype(undo)> undone{state, Adam{}, threads};
+        for (int t = 0; t < 2; ++t) {
+          undone.begin(Step{t});
+          undone.apply(plan[0], 1);
+          const Hash128 after = state.hash();
+          undone.revert(plan[0]);
+          undone.drop();
+          undone.apply(plan[0], 1);
+          CHECK(state.hash() == after);
+          undone.drop();
+        }
+      };
+      exact ? twice(ExactUndo{}) : twice(PingPong{});
+      CHECK(std::memcmp(first.data(), w.data(), 4 * n) == 0);
+      state.release();
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include "mend/comm/group.hpp"
 #include "mend/comm/membership/coordinator.hpp"
 #include "mend/comm/world.hpp"
+#include "mend/core/clock.hpp"
 
 namespace mend::comm {
 
@@ -19,9 +20,10 @@ using ThreadComm = Group<World::WorkerLink>;
 //!
 //!   mend::comm::Threads cluster{{.ranks = 3}};
 //!   auto outcome = cluster.run([](mend::comm::ThreadComm& comm) { ...; session.train(...); });
-class Threads {
+template <Clock C>
+class BasicThreads {
  public:
-  explicit Threads(CoordinatorOptions options, WorldOptions world = {})
+  explicit BasicThreads(CoordinatorOptions options, WorldOptions world = {})
       : options_{options}, world_{[&] {
           world.lease = options.lease;
           world.timeout = options.timeout;
@@ -33,18 +35,19 @@ class Threads {
 
   //! Blocks until all workers have ended. Once per object. `worker` runs in several threads at once
   //! and must keep its state to itself.
-  Outcome run(World::Main worker) {
+  Outcome run(typename BasicWorld<C>::Main worker) {
     return world_.run(std::move(worker), [this](auto& hub) {
       Coordinator coordinator{hub, options_};
       coordinator.on_event = on_event;
       return coordinator.run();
     });
   }
-  [[nodiscard]] const World& world() const { return world_; }
+  [[nodiscard]] const BasicWorld<C>& world() const { return world_; }
 
  private:
   CoordinatorOptions options_;
-  World world_;
+  BasicWorld<C> world_;
 };
+using Threads = BasicThreads<SystemClock>;
 
 }  // namespace mend::comm

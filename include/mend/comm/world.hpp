@@ -52,18 +52,21 @@ struct WorldOptions {
 };
 
 //! Links, a hub and a scheduler for a cluster of threads: what networks and processes are in
-//! production. In simulated mode exactly one thread runs at a time.
-class World {
+//! production. In simulated mode exactly one thread runs at a time. A template so that a trainer
+//! that has no use for it does not wait for its compilation.
+template <Clock C>
+class BasicWorld {
  public:
-  explicit World(WorldOptions options) : options_{std::move(options)}, random_{options_.seed} {}
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
-  ~World() {
+  explicit BasicWorld(WorldOptions options)
+      : options_{std::move(options)}, random_{options_.seed} {}
+  BasicWorld(const BasicWorld&) = delete;
+  BasicWorld& operator=(const BasicWorld&) = delete;
+  ~BasicWorld() {
     for (auto& [who, worker] : workers_)
       if (worker->thread.joinable()) worker->thread.join();
   }
 
-  [[nodiscard]] Time now() const { return options_.simulated ? virtual_now_ : SystemClock{}.now(); }
+  [[nodiscard]] Time now() const { return options_.simulated ? virtual_now_ : C{}.now(); }
   [[nodiscard]] const WorldOptions& options() const { return options_; }
 
   class WorkerLink;
@@ -367,10 +370,14 @@ class World {
   auto run(Main main, Coordinate&& coordinate);
 };
 
+//! The one in real time, or in its own.
+using World = BasicWorld<SystemClock>;
+
 //! A worker's link in a World.
-class World::WorkerLink {
+template <Clock C>
+class BasicWorld<C>::WorkerLink {
  public:
-  WorkerLink(World& world, Worker& worker) : world_{world}, worker_{worker} {}
+  WorkerLink(BasicWorld& world, Worker& worker) : world_{world}, worker_{worker} {}
 
   [[nodiscard]] Time now() const {
     if (!world_.options_.simulated) return world_.now();
@@ -442,15 +449,16 @@ class World::WorkerLink {
   }
 
  private:
-  World& world_;
+  BasicWorld& world_;
   Worker& worker_;
 };
 static_assert(Link<World::WorkerLink>);
 
 //! The coordinator's side of a World.
-class World::WorkerHub {
+template <Clock C>
+class BasicWorld<C>::WorkerHub {
  public:
-  explicit WorkerHub(World& world) : world_{world} {}
+  explicit WorkerHub(BasicWorld& world) : world_{world} {}
 
   [[nodiscard]] Time now() const {
     Lock lock{world_.mutex_};
@@ -508,11 +516,12 @@ class World::WorkerHub {
   }
 
  private:
-  World& world_;
+  BasicWorld& world_;
 };
 static_assert(Hub<World::WorkerHub>);
 
-inline void World::start(Incarnation who, int rank, int size, bool replacement) {
+template <Clock C>
+void BasicWorld<C>::start(Incarnation who, int rank, int size, bool replacement) {
   auto worker = std::make_unique<Worker>();
   Worker& w = *worker;
   w.who = who;
@@ -559,8 +568,9 @@ inline void World::start(Incarnation who, int rank, int size, bool replacement) 
   }};
 }
 
+template <Clock C>
 template <class Coordinate>
-auto World::run(Main main, Coordinate&& coordinate) {
+auto BasicWorld<C>::run(Main main, Coordinate&& coordinate) {
   main_ = std::move(main);
   {
     Lock lock{mutex_};

@@ -22,13 +22,12 @@ class ByteWriter {
   template <class T>
     requires(std::is_trivially_copyable_v<T>)
   ByteWriter& put(const T& value) {
-    auto* p = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), p, p + sizeof(T));
+    append(reinterpret_cast<const std::byte*>(&value), sizeof(T));
     return *this;
   }
   ByteWriter& put_bytes(ByteView bytes) {
     put<std::uint64_t>(bytes.size());
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    append(bytes.data(), bytes.size());
     return *this;
   }
   ByteWriter& put_string(std::string_view text) {
@@ -38,6 +37,8 @@ class ByteWriter {
   [[nodiscard]] Bytes take() && { return std::move(bytes_); }
 
  private:
+  void append(const std::byte* from, std::size_t n) { bytes_.insert(bytes_.end(), from, from + n); }
+
   Bytes bytes_;
 };
 

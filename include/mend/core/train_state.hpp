@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <istream>
 #include <locale>
@@ -48,8 +50,22 @@ struct Traits {
   bool before_image = true;  //!< false: only the update changes this buffer, never the lambda
 };
 
-//! Where a buffer lives. Only host memory is served without the CUDA headers.
-enum class Device : std::uint8_t { host, cuda };
+//! How the host reads and writes memory that is not its own; both wait until it
+//! is done. One object per kind of memory, which lasts for ever.
+struct DeviceMemory {
+  void (*read)(const std::byte* from, std::byte* to, std::size_t n);
+  void (*write)(const std::byte* from, std::byte* to, std::size_t n);
+};
+
+//! Elements in memory of a device, such as a mend::cuda::span; a range of the
+//! standard is in host memory.
+template <class V>
+concept DeviceRange = requires(const V& v) {
+  typename V::element_type;
+  { v.data() } -> std::convertible_to<const void*>;
+  { v.size() } -> std::convertible_to<std::size_t>;
+  { V::memory() } -> std::same_as<const DeviceMemory&>;
+};
 
 //! The trainer's own buffers, by name: what a run must not lose.
 //!
@@ -76,7 +92,7 @@ class TrainState {
     std::byte* value = nullptr;
     std::byte* gradient = nullptr;
     DType gradient_dtype = DType::f32;
-    Device device = Device::host;
+    const DeviceMemory* memory = nullptr;  //!< of value, gradient and copies; null: the host's
     std::string group = "default";
     Placement placement{};
     bool before_image = true;
@@ -90,6 +106,31 @@ class TrainState {
 
     [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
     [[nodiscard]] std::size_t gradient_bytes() const { return count * size_of(gradient_dtype); }
+
+    //! Copies between this entry's memory and the host's.
+    void read(const std::byte* from, std::byte* to, std::size_t n) const {
+      if (n == 0) return;
+      if (memory != nullptr)
+        memory->read(from, to, n);
+      else
+        std::memcpy(to, from, n);
+    }
+    void write(const std::byte* from, std::byte* to, std::size_t n) const {
+      if (n == 0) return;
+      if (memory != nullptr)
+        memory->write(from, to, n);
+      else
+        std::memcpy(to, from, n);
+    }
+    //! n bytes of this entry's memory as the host sees them: themselves, or a
+    //! copy in `room`.
+    [[nodiscard]] ByteView view(const std::byte* from, std::size_t n, Bytes& room) const {
+      if (memory == nullptr) return {from, n};
+      room.resize(n);
+      read(from, room.data(), n);
+      return room;
+    }
+    [[nodiscard]] ByteView view(Bytes& room) const { return view(value, bytes(), room); }
   };
 
   TrainState() = default;
@@ -136,6 +177,23 @@ class TrainState {
     }
     return *this;
   }
+  //! The same in memory of a device, for a session with mend::OnStream.
+  template <DeviceRange V, DeviceRange G>
+  TrainState& add(std::string_view name, V value, G gradient, Traits traits = {}) & {
+    add(name, std::span{value.data(), value.size()}, std::span{gradient.data(), gradient.size()},
+        std::move(traits));
+    entries_.back().memory = &V::memory();
+    return *this;
+  }
+  template <class V, class G>
+    requires(DeviceRange<std::remove_cvref_t<V>> != DeviceRange<std::remove_cvref_t<G>>)
+  TrainState& add(std::string_view, V&&, G&&, Traits = {}) & {
+    static_assert(DeviceRange<std::remove_cvref_t<V>> == DeviceRange<std::remove_cvref_t<G>>,
+                  "TrainState::add: value and gradient must both be in host "
+                  "memory or both on the "
+                  "device");
+    return *this;
+  }
 
   //! State without a gradient that the lambda or the trainer's own update changes: running
   //! statistics, fields of a simulation. Throws StateError as add does.
@@ -157,6 +215,15 @@ class TrainState {
       e.moved = watch(value);
       insert(std::move(e));
     }
+    return *this;
+  }
+
+  template <DeviceRange V>
+  TrainState& add_buffer(std::string_view name, V value, Placement placement = {},
+                         Traits traits = {}) & {
+    add_buffer(name, std::span{value.data(), value.size()}, std::move(placement),
+               std::move(traits));
+    entries_.back().memory = &V::memory();
     return *this;
   }
 
@@ -243,26 +310,11 @@ class TrainState {
   //! after every update, undo and restore; never sent or stored.
   template <std::ranges::contiguous_range V>
   TrainState& add_copy(std::string_view of, V&& low) & {
-    using T = element<V>;
-    static_assert(Element<T>, "TrainState::add_copy: an element type that mend does not know");
-    static_assert(lasting<V>, "TrainState::add_copy does not copy: pass a buffer that lasts");
-    if constexpr (Element<T>) {
-      static_assert(dtype_of<T> == DType::bf16 || dtype_of<T> == DType::f16,
-                    "TrainState::add_copy rounds to bf16 or f16");
-      refuse_frozen(of);
-      Entry* master = writable(of);
-      if (master == nullptr || master->kind != Kind::tensor || master->dtype != DType::f32)
-        throw StateError{"add_copy: there is no float tensor '" + std::string{of} +
-                         "'; add it first"};
-      if (master->count != std::ranges::size(low))
-        throw StateError{"add_copy: tensor '" + std::string{of} + "' has " +
-                         std::to_string(master->count) + " elements and its copy " +
-                         std::to_string(std::ranges::size(low))};
-      refuse_overlap(of, bytes_of(low), std::ranges::size(low) * sizeof(T));
-      claim(of, bytes_of(low), std::ranges::size(low) * sizeof(T));
-      master->copies.push_back({bytes_of(low), dtype_of<T>, watch(low)});
-    }
-    return *this;
+    return add_copy(of, low, nullptr);
+  }
+  template <DeviceRange V>
+  TrainState& add_copy(std::string_view of, V low) & {
+    return add_copy(of, std::span{low.data(), low.size()}, &V::memory());
   }
 
   //! What is not a buffer: a loader, another library's optimizer. `save()` returns all of it as
@@ -320,17 +372,12 @@ class TrainState {
 
   //! Throws StateError naming the first buffer that was moved or resized after registration.
   void check() const {
-    auto refuse = [](const std::function<bool()>& moved, const std::string& whose) {
-      if (moved && moved())
-        throw StateError{
-            whose + " was moved or resized after registration; register buffers of final size"};
-    };
-    for (const Entry& e : entries_) {
-      std::string kind = e.kind == Kind::tensor ? "tensor '" : "buffer '";
-      refuse(e.moved, (e.kind == Kind::tensor ? "the value of " : "") + kind + e.name + "'");
-      refuse(e.gradient_moved, "the gradient of " + kind + e.name + "'");
-      for (const Copy& c : e.copies) refuse(c.moved, "a copy of " + kind + e.name + "'");
-    }
+    for (const Entry& e : entries_) check(e);
+  }
+  static void check(const Entry& e) {
+    refuse_moved(e, e.moved, e.kind == Kind::tensor ? "the value of " : "");
+    refuse_moved(e, e.gradient_moved, "the gradient of ");
+    for (const Copy& c : e.copies) refuse_moved(e, c.moved, "a copy of ");
   }
 
   //! Of all that is registered, within a session with optimizer slots, and of both counters above:
@@ -338,13 +385,14 @@ class TrainState {
   //! Cost: a pass over memory, and what the save functions do.
   [[nodiscard]] Hash128 hash() const {
     StateHash all;
+    Bytes room;
     for (const Entry& e : entries_) {
       if (e.kind == Kind::state)
         all.add(e.name, e.dtype, e.save());
       else
-        all.add(e.name, e.dtype, ByteView{e.value, e.bytes()});
+        all.add(e.name, e.dtype, e.view(room));
       for (const Copy& c : e.copies)
-        all.add(e.name, c.dtype, ByteView{c.data, e.count * size_of(c.dtype)});
+        all.add(e.name, c.dtype, e.view(c.data, e.count * size_of(c.dtype), room));
     }
     const std::int64_t counters[]{step, applied};
     all.add(hash_bytes(std::as_bytes(std::span{counters})));
@@ -362,22 +410,69 @@ class TrainState {
     reindex();
     frozen_ = false;
   }
-  //! For sessions: an optimizer slot of tensor `of`, owned by the caller.
+  //! For sessions: an optimizer slot of tensor `of`, owned by the caller. Of a bf16 or f16 tensor
+  //! it is in floats.
   void add_slot(const Entry& of, std::string_view slot, std::byte* value) {
     Entry e;
     e.name = of.name + "." + std::string{slot};
     e.kind = Kind::slot;
-    e.dtype = of.dtype;
+    e.dtype = of.dtype == DType::f64 ? DType::f64 : DType::f32;
     e.shape = of.shape;
     e.count = of.count;
     e.value = value;
+    e.memory = of.memory;
     e.group = of.group;
-    refuse_name(e.name);
-    index_.emplace(e.name, entries_.size());
-    entries_.push_back(std::move(e));
+    insert_slot(std::move(e));
   }
+  //! One number of the session's own, owned by it.
+  void add_slot(std::string_view name, std::int64_t& value) {
+    Entry e;
+    e.name = name;
+    e.kind = Kind::slot;
+    e.dtype = DType::i64;
+    e.count = 1;
+    e.value = reinterpret_cast<std::byte*>(&value);
+    insert_slot(std::move(e));
+  }
+  //! The slot at that index lies somewhere else from now on.
+  void move_slot(std::size_t index, std::byte* value) { entries_[index].value = value; }
 
  private:
+  static void refuse_moved(const Entry& e, const std::function<bool()>& moved,
+                           std::string_view what) {
+    if (moved && moved())
+      throw StateError{std::string{what} + (e.kind == Kind::tensor ? "tensor '" : "buffer '") +
+                       e.name +
+                       "' was moved or resized after registration; register buffers of final size"};
+  }
+
+  template <class V>
+  TrainState& add_copy(std::string_view of, V&& low, const DeviceMemory* memory) {
+    using T = element<V>;
+    static_assert(Element<T>, "TrainState::add_copy: an element type that mend does not know");
+    static_assert(lasting<V>, "TrainState::add_copy does not copy: pass a buffer that lasts");
+    if constexpr (Element<T>) {
+      static_assert(dtype_of<T> == DType::bf16 || dtype_of<T> == DType::f16,
+                    "TrainState::add_copy rounds to bf16 or f16");
+      refuse_frozen(of);
+      Entry* master = writable(of);
+      if (master == nullptr || master->kind != Kind::tensor || master->dtype != DType::f32)
+        throw StateError{"add_copy: there is no float tensor '" + std::string{of} +
+                         "'; add it first"};
+      if (master->count != std::ranges::size(low))
+        throw StateError{"add_copy: tensor '" + std::string{of} + "' has " +
+                         std::to_string(master->count) + " elements and its copy " +
+                         std::to_string(std::ranges::size(low))};
+      if (master->memory != memory)
+        throw StateError{"add_copy: tensor '" + std::string{of} +
+                         "' and its copy must both be in host memory or both on the device"};
+      refuse_overlap(of, bytes_of(low), std::ranges::size(low) * sizeof(T));
+      claim(of, bytes_of(low), std::ranges::size(low) * sizeof(T));
+      master->copies.push_back({bytes_of(low), dtype_of<T>, watch(low)});
+    }
+    return *this;
+  }
+
   template <class R>
   using element = std::remove_reference_t<std::ranges::range_reference_t<R>>;
   template <class R>
@@ -505,6 +600,11 @@ class TrainState {
   void claim(std::string_view name, const std::byte* begin, std::size_t n) {
     if (begin == nullptr || n == 0) return;
     ranges_.emplace(begin, Range{begin + n, std::string{name}});
+  }
+  void insert_slot(Entry&& e) {
+    refuse_name(e.name);
+    index_.emplace(e.name, entries_.size());
+    entries_.push_back(std::move(e));
   }
   void reindex() {
     index_.clear();

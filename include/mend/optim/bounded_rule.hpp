@@ -48,15 +48,17 @@ using RecordedFunction = void (*)(Real&, Slots<Real, R::slots.size()>&, Real,
 //!        2^exponent(now) <= 2^(kept_bits - 1) |remainder|; both denormal counts as equal), the old
 //!        value's bit pattern lies within [-2^(kept_bits - 1), 2^(kept_bits - 1) - 1] of the
 //!        estimate's. Values outside the guard, and negative zeros, are kept whole by the record.
+//!        A NaN as remainder is outside: so a rule says that it has no bound for one element.
 //!        Round to nearest, no flush to zero.
 template <class R>
 concept BoundedOptimizer = InvertibleOptimizer<R> && requires(const typename R::Coefficients& c) {
   requires std::same_as<decltype(R::kept_bits), const std::array<int, 1 + R::slots.size()>>;
   { R::bounded(c) } -> std::same_as<bool>;
+  // Record is deduced: nvcc takes a second explicit argument for the type of c.
   static_cast<detail::RecordedFunction<R, kernel::Scalar<float>>>(
-      &R::template apply<kernel::Scalar<float>, Unrecorded>);
+      &R::template apply<kernel::Scalar<float>>);
   static_cast<detail::RecordedFunction<R, kernel::Scalar<float>>>(
-      &R::template revert<kernel::Scalar<float>, Unrecorded>);
+      &R::template revert<kernel::Scalar<float>>);
 };
 
 }  // namespace mend

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -25,6 +26,19 @@ inline void require_option(bool good, std::string_view rule, std::string_view fi
 inline void require_weight(double beta, std::string_view rule, std::string_view field) {
   require_option(beta >= 0 && static_cast<float>(beta) < 1, rule, field, beta,
                  "lie in [0, 1), as a float too");
+}
+
+//! A factor: 0 or more.
+inline void require_factor(double factor, std::string_view rule, std::string_view field) {
+  require_option(factor >= 0 && std::isfinite(static_cast<float>(factor)), rule, field, factor,
+                 "be finite as a float and not negative");
+}
+
+//! What keeps a quotient finite: more than 0, as a float too, where a smaller one would be 0.
+inline void require_positive(double eps, std::string_view rule, std::string_view field) {
+  const auto narrow = static_cast<float>(eps);
+  require_option(narrow > 0 && std::isfinite(narrow), rule, field, eps,
+                 "be finite and positive as a float");
 }
 
 //! Refuses hyper-parameters that cannot work, before the first step: calls `rule.check()`, which

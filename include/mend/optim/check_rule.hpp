@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -15,7 +17,11 @@
 
 #include "mend/core/step.hpp"
 #include "mend/kernel/host/apply.hpp"
+#include "mend/kernel/host/scalar.hpp"
 #include "mend/kernel/host/simd.hpp"
+#include "mend/kernel/slots.hpp"
+#include "mend/optim/bounded_rule.hpp"
+#include "mend/optim/low_bits.hpp"
 #include "mend/optim/rule.hpp"
 
 namespace mend {
@@ -33,6 +39,158 @@ struct RuleReport {
 
 namespace detail {
 
+//! Numbers that provoke roundings.
+template <class T>
+class Provoking {
+ public:
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+
+  explicit Provoking(std::uint64_t seed) : seed_{seed} {}
+
+  std::uint64_t random() {  // splitmix64
+    std::uint64_t z = seed_ += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+  //! Its exponent within `range` of `around`; its mantissa random, sparse, or next to a power of
+  //! two.
+  T near(int around, int range) {
+    constexpr int digits = std::numeric_limits<T>::digits - 1;
+    const std::uint64_t r = random();
+    const int exponent =
+        around - range + static_cast<int>(r % static_cast<unsigned>(2 * range + 1));
+    std::uint64_t mantissa = random() >> (64 - digits);
+    switch (r >> 32 & 7) {
+      case 0: mantissa = r >> 40 & 3; break;
+      case 1: mantissa = (std::uint64_t{1} << digits) - 1 - (r >> 40 & 3); break;
+      case 2: mantissa &= ~std::uint64_t{0} << (digits - 4); break;
+      default: break;
+    }
+    const T size = std::ldexp(1 + std::ldexp(static_cast<T>(mantissa), -digits), exponent);
+    return (r >> 63) != 0 ? -size : size;
+  }
+  //! Any bit pattern, one of the smallest denormal numbers, or a special value.
+  T strange() {
+    using Limits = std::numeric_limits<T>;
+    const T special[] = {
+        0, Limits::min(), 1, Limits::max(), Limits::infinity(), Limits::quiet_NaN()};
+    const std::uint64_t r = random();
+    switch (r & 3) {
+      case 0: return std::bit_cast<T>(static_cast<Bits>(r >> 2));
+      case 1: return std::bit_cast<T>(static_cast<Bits>((r >> 2) % 64));
+      default: return ((r >> 63) != 0 ? T(-1) : T(1)) * special[(r >> 2) % std::size(special)];
+    }
+  }
+  //! Within four units in the last place.
+  T next_to(T x) {
+    return std::bit_cast<T>(std::bit_cast<Bits>(x) + static_cast<Bits>(random() % 9) - 4);
+  }
+
+ private:
+  std::uint64_t seed_;
+};
+
+//! A rule's updates of one parameter, undone with their low bits (laws 6 to 8).
+template <BoundedOptimizer R, class T>
+class LowBitsTrial {
+ public:
+  static constexpr std::size_t arrays = R::kept_bits.size();
+  using State = std::array<T, arrays>;  // the parameter, then the slots
+
+  //! What went wrong with the last sample.
+  enum class Fault { none, record_changes_apply, record_differs_in_revert, other_bits };
+  State old{}, found{};
+  std::size_t array = 0;
+
+  LowBitsTrial(const typename R::Coefficients& c, std::uint64_t seed) : c_{c}, values_{seed} {}
+
+  //! One sample. loose: an array whose guard is a binade too wide, to see that bits come back
+  //! wrong; `arrays` for none.
+  Fault next(std::size_t loose = arrays) {
+    const T g = draw();
+    LowBits<R, T> record;
+    record.old = old;
+    if (loose < arrays) ++record.guard[loose];
+    One one{old};
+    R::apply(one.p, one.s, Real{g}, c_, record);
+    found = one.values();
+    const State plain = updated(old, g);
+    if (!same_numbers(found, plain)) return Fault::record_changes_apply;
+    R::revert(one.p, one.s, Real{g}, c_, record);
+    found = record.restored(one.values());
+    if (!record.sound) return Fault::record_differs_in_revert;
+    for (array = 0; array < arrays; ++array)
+      if (std::memcmp(&found[array], &old[array], sizeof(T)) != 0) return Fault::other_bits;
+    return Fault::none;
+  }
+
+ private:
+  using Real = kernel::Scalar<T>;
+
+  struct One {
+    Real p;
+    Slots<Real, arrays - 1> s;
+
+    explicit One(const State& values) : p{values[0]} {
+      if constexpr (arrays > 1)
+        for (std::size_t k = 1; k < arrays; ++k) s[k - 1] = values[k];
+    }
+    State values() const {
+      State all;
+      p.store(&all[0]);
+      if constexpr (arrays > 1)
+        for (std::size_t k = 1; k < arrays; ++k) s[k - 1].store(&all[k]);
+      return all;
+    }
+  };
+
+  State updated(const State& before, T g) const {
+    One one{before};
+    R::apply(one.p, one.s, Real{g}, c_);
+    return one.values();
+  }
+  bool same_numbers(const State& a, const State& b) {  // of a NaN, neither sign nor payload counts
+    for (array = 0; array < arrays; ++array)
+      if (std::memcmp(&a[array], &b[array], sizeof(T)) != 0 &&
+          !(std::isnan(a[array]) && std::isnan(b[array])))
+        return false;
+    return true;
+  }
+
+  //! A gradient, and old values of about the size of what it adds to them, so that sums cancel, end
+  //! next to powers of two, and pass the guard or just fail it. Some are strange.
+  T draw() {
+    using Limits = std::numeric_limits<T>;
+    constexpr int least = Limits::min_exponent - Limits::digits, most = Limits::max_exponent;
+    const std::uint64_t r = values_.random();
+    const int around = r % 4 == 0 ? least + static_cast<int>((r >> 8) % (most - least)) : 0;
+    T g = values_.near(around, 3);
+    old = {values_.near(around, 3)};
+    const State added = updated(old, g);  // to slots of zero
+    for (std::size_t k = 1; k < arrays; ++k) {
+      old[k] =
+          (r >> 16 & 3) == 0 ? values_.next_to(-added[k]) : values_.near(exponent(added[k]), 8);
+      // What a first gradient of either sign makes positive is an average of sizes.
+      if ((r >> 18 & 15) != 0 && added[k] >= 0 && updated(old, -g)[k] >= 0)
+        old[k] = std::abs(old[k]);
+    }
+    if ((r >> 22 & 7) != 0) {
+      State zero = old;
+      zero[0] = 0;
+      old[0] = values_.near(exponent(updated(zero, g)[0]), 3);
+    }
+    if ((r >> 25 & 31) == 0) g = values_.strange();
+    for (T& x : old)
+      if (values_.random() % 32 == 0) x = values_.strange();
+    return g;
+  }
+  static int exponent(T x) { return x == 0 || !std::isfinite(x) ? 0 : std::ilogb(x); }
+
+  typename R::Coefficients c_;
+  Provoking<T> values_;
+};
+
 //! A rule on a few hundred parameters of type T, with every fault turned into a report.
 template <Rule R, class T>
 class RuleTrial {
@@ -40,7 +198,8 @@ class RuleTrial {
   explicit RuleTrial(const R& rule) : rule_{rule} {}
 
   RuleReport run() {
-    return ordinary_steps() && special_values() && fresh_zero() ? RuleReport{} : report_;
+    return ordinary_steps() && special_values() && fresh_zero() && low_bits() ? RuleReport{}
+                                                                              : report_;
   }
 
  private:
@@ -56,7 +215,7 @@ class RuleTrial {
   State updated(State s, const Array& g, Step applied,
                 kernel::Simd simd = kernel::Simd::scalar) const {
     std::array<T*, slot_count> slots;
-    std::transform(s.begin() + 1, s.end(), slots.begin(), [](Array& a) { return a.data(); });
+    for (std::size_t k = 0; k != slot_count; ++k) slots[k] = s[k + 1].data();
     const auto c = rule_.at(applied);
     if constexpr (way == Way::apply)
       kernel::apply<R>(c, s[0].data(), slots, g.data(), n, T{1}, simd);
@@ -152,6 +311,31 @@ class RuleTrial {
     return true;
   }
 
+  bool low_bits() {
+    if constexpr (BoundedOptimizer<R>)
+      for (Step applied : {0, 9, 999}) {
+        const auto c = rule_.at(applied);
+        if (!R::bounded(c)) continue;
+        LowBitsTrial<R, T> trial{c, 1};
+        using Fault = typename LowBitsTrial<R, T>::Fault;
+        for (std::size_t i = 0; i < 20000; ++i) {
+          const Fault fault = trial.next();
+          if (fault == Fault::none) continue;
+          const bool named = trial.array < trial.arrays;
+          const std::size_t k = named ? trial.array : 0;
+          return fail(
+              fault == Fault::record_changes_apply
+                  ? "apply with a record gives other bits than without"
+              : fault == Fault::record_differs_in_revert
+                  ? "revert does not name to its record what apply did: every array once, in "
+                    "the same order, with the same remainders"
+                  : "does not revert to the same bits with its low bits",
+              k, i, applied, trial.old[k], trial.found[k]);
+        }
+      }
+    return true;
+  }
+
   //! Whether the scalar result comes again, and from lanes of every width.
   template <Way way>
   bool same_everywhere(const State& before, const State& expected, const Array& g, Step t) {
@@ -219,7 +403,9 @@ class RuleTrial {
 //! the concepts cannot see: parameters that never move, slots never written, a gradient without
 //! effect, a revert that does not invert (law 5), results that depend on more than the arguments,
 //! other bits in lanes than as a scalar (zeros, denormals, infinities and NaNs included), NaNs out
-//! of ordinary values. A rule without revert is checked for the rest. Cost: milliseconds.
+//! of ordinary values. A BoundedOptimizer also undoes 10^5 single updates with its low bits (laws 6
+//! to 8), where it says that it is bounded; `element` is then the sample. A rule without revert is
+//! checked for the rest. Cost: milliseconds; for a BoundedOptimizer tens of them.
 template <Rule R>
 [[nodiscard]] RuleReport check_rule_report(const R& rule) {
   RuleReport report = detail::RuleTrial<R, float>{rule}.run();

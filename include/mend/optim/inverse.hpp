@@ -11,8 +11,8 @@ template <class Real, class B>
 MEND_RULE Real undo_fma(const Real& now, const Real& t, const B& b, const B& inverse) {
   const Real d = now - t, back = d - now;
   const Real lost = (now - (d - back)) - (t + back);
-  const Real q = d * inverse;
-  return fma(fma(-b, q, d) + lost, inverse, q);
+  const Real q = d * inverse, x = fma(fma(-b, q, d) + lost, inverse, q);
+  return select(x - x == 0, x, q);  // at the end of the range q alone stays in it
 }
 
 }  // namespace mend

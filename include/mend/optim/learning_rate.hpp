@@ -15,7 +15,9 @@ namespace mend {
 
 //! A number, or a function of the number of updates applied so far (a skipped step does not count)
 //! that returns one: `.lr = 1e-3f`, `.lr = [](Step s) { return 1e-3 / double(s.value() + 1); }`.
-//! The function must give the same answer on every rank and again after a restart.
+//! The function must give the same answer on every rank and again after a restart. A schedule
+//! (optim/schedule/) is such a function; where its options cannot work, making a LearningRate of it
+//! throws OptionError.
 class LearningRate {
  public:
   template <class N>
@@ -26,9 +28,12 @@ class LearningRate {
       requires(!std::same_as<std::remove_cvref_t<F>, LearningRate> &&
                std::is_arithmetic_v<std::invoke_result_t<std::remove_cvref_t<F>&, Step>>)
     LearningRate(F&& function)  // NOLINT: implicit by design
-        : function_{[f = std::forward<F>(function)](Step s) mutable {
-            return static_cast<double>(f(s));
-          }} {}
+    {
+      check_options(function);
+      function_ = [f = std::forward<F>(function)](Step s) mutable {
+        return static_cast<double>(f(s));
+      };
+    }
 
     //! Throws OptionError where the function returns a negative number or a NaN.
     [[nodiscard]] double operator()(Step applied) const {

@@ -13,7 +13,7 @@ namespace detail {
 
 template <class R, class Real>
 using PrepareFunction = void (*)(const Real&, const Slots<Real, R::slots.size()>&, Real,
-                                 const typename R::Coefficients&, std::array<Real, R::norms>&);
+                                 const typename R::Coefficients&, Slots<Real, R::norms>&);
 
 }  // namespace detail
 
@@ -21,7 +21,7 @@ using PrepareFunction = void (*)(const Real&, const Slots<Real, R::slots.size()>
 //! LARS). A tensor is read once before its update:
 //!
 //!   static constexpr std::size_t norms;                              how many
-//!   prepare(const Real& p, const Slots& s, Real g, const auto& c, std::array<Real, norms>& terms)
+//!   prepare(const Real& p, const Slots& s, Real g, const auto& c, Slots<Real, norms>& terms)
 //!                                                 the terms of each norm for one parameter
 //!   Coefficients with_norms(Coefficients, const std::array<double, norms>&)     for that tensor
 //!

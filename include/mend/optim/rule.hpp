@@ -27,24 +27,26 @@ using RuleFunction = void (*)(Real&, Slots<Real, R::slots.size()>&, Real,
 //! that it runs as a scalar, as SIMD lanes and in a CUDA kernel with the same bits. A flat
 //! aggregate:
 //!
-//!   static constexpr std::array<std::string_view, N> slots;   the names of what it keeps per
-//!   parameter struct Coefficients;                                      plain numbers, the same
-//!   for all parameters Coefficients at(Step applied) const;                      applied: how many
-//!   updates were made so far template <class Real> MEND_RULE static void apply(Real& p,
-//!   Slots<Real, N>& s, Real g, const auto& c); one update by the gradient g
+//!   static constexpr std::array<std::string_view, N> slots;
+//!       the names of what it keeps per parameter
+//!   struct Coefficients;
+//!       plain numbers, the same for all parameters
+//!   Coefficients at(Step applied) const;
+//!       applied: how many updates were made so far
+//!   template <class Real>
+//!   MEND_RULE static void apply(Real& p, Slots<Real, N>& s, Real g, const auto& c);
+//!       one update by the gradient g
 //!
 //! Real has + - * /, fma, sqrt, abs, copysign, min, max, comparisons and select(mask, a, b), each
 //! rounded once and fused only where it says fma; a float, a double or an int may stand on either
 //! side.
 //!
 //! Law 1: apply is a function of its arguments: no state elsewhere, no branch on the value of a
-//! Real. Law 2: at is a function of the rule's members and of `applied`; a double coefficient is
-//! rounded once,
-//!        to Real's element.
-//! Law 3: a parameter's update depends on no other parameter. (A rule that needs norms of a tensor
-//! will
-//!        say so by a second function, `prepare`, that returns the terms of its sums per
-//!        parameter.)
+//!        Real.
+//! Law 2: at is a function of the rule's members and of `applied`; a double coefficient is rounded
+//!        once, to Real's element.
+//! Law 3: a parameter's update depends on no other parameter. (A rule that needs norms of its
+//!        tensor says so: NormRule.)
 //! Law 4: slots start as zeros; a zero gradient on a fresh parameter leaves it finite.
 //! check_rule<R>() tests the laws.
 template <class R>
@@ -59,9 +61,8 @@ concept Rule = std::copyable<R> && requires(const R& rule, Step applied) {
 
 //! A rule with `revert`, of the same type as apply.
 //! Law 5: revert after apply, with the same gradient and coefficients, restores parameter and slots
-//! but
-//!        for rounding: each to within 64 units in the last place of the larger of its two values.
-//!        It reads the new state only.
+//!        but for rounding: each to within 64 units in the last place of the larger of its two
+//!        values. It reads the new state only.
 template <class R>
 concept InvertibleOptimizer = Rule<R> && requires {
   static_cast<detail::RuleFunction<R, kernel::Scalar<float>>>(

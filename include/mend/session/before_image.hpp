@@ -25,7 +25,7 @@ class BeforeImage {
     saved_.clear();
     for (const TrainState::Entry& e : state_.entries()) {
       if (in_memory(e)) {
-        if (e.bytes() != 0) std::memcpy(at, e.value, e.bytes());
+        e.read(e.value, at, e.bytes());
         at += e.bytes();
       } else if (e.kind == TrainState::Kind::state) {
         saved_.push_back(e.save());
@@ -37,7 +37,7 @@ class BeforeImage {
     auto saved = saved_.begin();
     for (const TrainState::Entry& e : state_.entries()) {
       if (in_memory(e)) {
-        if (e.bytes() != 0) std::memcpy(e.value, at, e.bytes());
+        e.write(at, e.value, e.bytes());
         at += e.bytes();
       } else if (e.kind == TrainState::Kind::state) {
         e.load(*saved++);

@@ -28,7 +28,8 @@ class BucketPlan {
     std::byte* data = nullptr;         //!< where it is contiguous: the gradient itself, or its pack
 
     [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
-    [[nodiscard]] bool packed() const { return entries.size() > 1; }
+    bool on_device = false;  //!< its tensors' memory; the pack is always the host's
+    [[nodiscard]] bool packed() const { return on_device || entries.size() > 1; }
   };
 
   explicit BucketPlan(const TrainState& state) : state_{state} {
@@ -39,9 +40,11 @@ class BucketPlan {
       if (e.kind != TrainState::Kind::tensor || !e.tied_to.empty() || e.count == 0) continue;
       bool small = e.gradient_bytes() < small_bytes;
       if (!(small && open && buckets_.back().dtype == e.gradient_dtype &&
+            buckets_.back().on_device == (e.memory != nullptr) &&
             buckets_.back().bytes() + e.gradient_bytes() <= packed_bytes)) {
         buckets_.emplace_back();
         buckets_.back().dtype = e.gradient_dtype;
+        buckets_.back().on_device = e.memory != nullptr;
       }
       open = small;
       buckets_.back().entries.push_back(i);
@@ -77,9 +80,23 @@ class BucketPlan {
     return buckets_.size();
   }
 
-  //! Gradients into the pack, and back; nothing to do for a bucket of one tensor.
+  //! Gradients into the pack, and back; nothing to do for a bucket of one
+  //! tensor in host memory.
   void pack(std::size_t i) { move(i, true); }
   void unpack(std::size_t i) { move(i, false); }
+
+  //! The tensors of a bucket with their gradients in host memory: themselves,
+  //! or in the pack.
+  template <class Body>
+  void each_gradient(std::size_t i, const Body& body) const {
+    const Bucket& b = buckets_[i];
+    const std::byte* at = b.data;
+    for (std::size_t index : b.entries) {
+      const TrainState::Entry& e = state_.entries()[index];
+      body(e, b.on_device ? at : e.gradient);
+      at += e.gradient_bytes();
+    }
+  }
 
   [[nodiscard]] comm::Buffer buffer(std::size_t i) const {
     return {buckets_[i].data, buckets_[i].count, buckets_[i].dtype, comm::Reduction::mean,
@@ -97,9 +114,9 @@ class BucketPlan {
     for (std::size_t index : b.entries) {
       const TrainState::Entry& e = state_.entries()[index];
       if (in)
-        std::memcpy(at, e.gradient, e.gradient_bytes());
+        e.read(e.gradient, at, e.gradient_bytes());
       else
-        std::memcpy(e.gradient, at, e.gradient_bytes());
+        e.write(at, e.gradient, e.gradient_bytes());
       at += e.gradient_bytes();
     }
   }

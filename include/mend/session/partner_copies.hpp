@@ -32,12 +32,13 @@ class PartnerCopies {
   //! This rank's per-rank state as it is now.
   [[nodiscard]] Bytes encode() const {
     ByteWriter w;
+    Bytes room;
     for (const TrainState::Entry& e : state_.entries()) {
       if (!copied(e)) continue;
       if (e.kind == TrainState::Kind::state)
         w.put_bytes(e.save());
       else
-        w.put_bytes({e.value, e.bytes()});
+        w.put_bytes(e.view(room));
     }
     return std::move(w).take();
   }
@@ -52,7 +53,7 @@ class PartnerCopies {
       } else {
         if (part.size() != e.bytes())
           throw StateError{"a partner's copy of '" + e.name + "' has another size"};
-        if (!part.empty()) std::memcpy(e.value, part.data(), part.size());
+        e.write(part.data(), e.value, part.size());
       }
     }
   }

@@ -27,17 +27,20 @@
 #include "mend/core/policy.hpp"
 #include "mend/core/train_state.hpp"
 #include "mend/kernel/host/reduce.hpp"
+#include "mend/optim/bounded_rule.hpp"
 #include "mend/optim/check_options.hpp"
 #include "mend/optim/clip_norm.hpp"
+#include "mend/optim/loss_scale.hpp"
+#include "mend/optim/norm_rule.hpp"
 #include "mend/optim/own_update.hpp"
 #include "mend/optim/rule.hpp"
 #include "mend/optim/skip_non_finite.hpp"
 #include "mend/optim/undo/record.hpp"
 #include "mend/optim/undo/roll_forward.hpp"
-#include "mend/optim/undo/snapshot.hpp"
 #include "mend/session/before_image.hpp"
 #include "mend/session/bucket_plan.hpp"
 #include "mend/session/committed.hpp"
+#include "mend/session/device_bucket.hpp"
 #include "mend/session/helper_thread.hpp"
 #include "mend/session/host_threads.hpp"
 #include "mend/session/own_reduction.hpp"
@@ -72,14 +75,38 @@ struct UndoOf<P, Ps...> {
   using type = P;
 };
 
-struct NoUpdater {};
-template <class U>
+//! The policy that knows a device's memory: mend::OnStream; HostMemory when none is given.
+template <class... Ps>
+struct DeviceOf {
+  using type = HostMemory;
+};
+template <class P, class... Ps>
+struct DeviceOf<P, Ps...> : DeviceOf<Ps...> {};
+template <class P, class... Ps>
+  requires requires(const P& p) { p.wait(); } && Is<P, kind::device>
+struct DeviceOf<P, Ps...> {
+  using type = P;
+};
+
+struct NoUpdater {
+  void drop() {}
+};
+template <class U, class Undo, class Device>
 struct UpdaterOf {
   using type = NoUpdater;
 };
-template <Rule U>
-struct UpdaterOf<U> {
-  using type = Updater<U>;
+template <Rule U, class Undo, class Device>
+struct UpdaterOf<U, Undo, Device> {
+  using type = Updater<U, Undo, Device>;
+};
+
+template <class U>
+concept NeedsNorms = requires {
+  U::norms;
+};
+template <class U>
+concept KeepsBits = requires {
+  U::kept_bits;
 };
 
 }  // namespace detail
@@ -125,18 +152,32 @@ class Session {
   static constexpr bool traced = detail::count_of<Traced, Policies...> > 0;
   static constexpr bool own_update = std::same_as<U, OwnUpdate>;
   static constexpr bool clips = detail::count_of<ClipNorm, Policies...> > 0;
-  static constexpr bool skips = clips || detail::count_of<SkipNonFinite, Policies...> > 0;
+  static constexpr bool scales_loss = detail::count_of<DynamicLossScale, Policies...> > 0;
+  static constexpr bool skips =
+      clips || scales_loss || detail::count_of<SkipNonFinite, Policies...> > 0;
   using Undo = typename detail::UndoOf<Policies...>::type;
   static_assert(UndoPolicy<Undo>, "Session: the undo policy does not model mend::UndoPolicy");
+  using Device = typename detail::DeviceOf<Policies...>::type;
+  static constexpr bool has_device = !std::same_as<Device, HostMemory>;
   //! What can be taken back may begin early: a bucket is updated as soon as it is reduced.
   static constexpr bool overlapped = Undo::reverts;
 
   static_assert(
       !(overlapped && skips),
-      "overlapped updates begin before the last gradient is known: ClipNorm and SkipNonFinite "
-      "need all of them first; leave the undo policy out");
-  static_assert(!(clips && own_update),
-                "ClipNorm scales the gradients inside a rule; an OwnUpdate clips its own");
+      "overlapped updates begin before the last gradient is known: ClipNorm, SkipNonFinite and "
+      "DynamicLossScale need all of them first; leave the undo policy out");
+  static_assert(!detail::NeedsNorms<U> || NormRule<U>,
+                "Session: the rule has `norms` and does not model mend::NormRule: see prepare and "
+                "with_norms there");
+  static_assert(!detail::KeepsBits<U> || BoundedOptimizer<U>,
+                "Session: the rule has `kept_bits` and does not model mend::BoundedOptimizer");
+  static_assert(!(overlapped && detail::NeedsNorms<U>),
+                "overlapped updates are not for a rule that needs norms of whole tensors (Lamb, "
+                "Lars); leave the undo policy out");
+  static_assert(
+      !((clips || scales_loss) && own_update),
+      "ClipNorm and DynamicLossScale scale the gradients inside a rule; an OwnUpdate does "
+      "that itself");
   static_assert(!(overlapped && own_update),
                 "an undo policy needs a rule: mend cannot undo what OwnUpdate does");
   static_assert(
@@ -163,11 +204,7 @@ class Session {
     updated_.assign(plan_.size(), false);
     ready_.assign(plan_.size(), 0);
     released_.assign(state_.entries().size(), false);
-    std::size_t bytes = 0;
-    if constexpr (overlapped)
-      for (std::size_t b = 0; b < plan_.size(); ++b)
-        for (StateSpan span : updater_.touched(plan_[b])) bytes += span.size();
-    undo_.reserve(plan_.size(), ByteCount{bytes});
+    if constexpr (has_device && !own_update) updater_.prepare(plan_);
   }
   //! The session refers to the state and the communicator, so temporaries are refused.
   Session(TrainState&&, U, Comm&, Policies...) = delete;
@@ -179,6 +216,7 @@ class Session {
       leave("");  // what it was is not known here
     else if (!helper_.idle())
       leave("the training loop was left with gradients on their way");
+    abandon();
   }
 
   [[nodiscard]] int rank() const { return comm_.rank(); }
@@ -219,6 +257,7 @@ class Session {
       throw;
     } catch (const std::exception& e) {
       leave(e.what());
+      abandon();
       throw;
     }
   }
@@ -236,7 +275,8 @@ class Session {
   }
 
   //! The gradient of this tensor is final: its bucket may travel while the lambda goes on. Call it
-  //! once per step, in the same order on all ranks.
+  //! once per step, in the same order on all ranks. With an undo policy the tensor is updated as
+  //! soon as its bucket is reduced: do not read it after this call, in this step.
   void ready(std::string_view name) {
     static_assert(!own_reduction,
                   "ready() is for gradients that mend reduces; OwnReduction does it itself");
@@ -249,6 +289,7 @@ class Session {
                        {.rank = Rank{comm_.rank()}, .step = step_}};
     released_[entry] = true;
     if (b == plan_.size() || interrupted_ || checking_purity()) return;
+    TrainState::check(state_.entries()[entry]);
     if (++ready_[b] < plan_[b].entries.size()) return;
     if (concurrent()) {
       helper_.run([this, b] { reduce_early(b); });
@@ -267,6 +308,13 @@ class Session {
   //! Bytes that mend holds beyond slots: the before-image, and partners' copies of per-rank state.
   [[nodiscard]] ByteCount before_image_bytes() const { return image_.bytes(); }
   [[nodiscard]] ByteCount partner_copy_bytes() const { return copies_.bytes(); }
+  //! Bytes that the undo policy holds now. Not for step functions.
+  [[nodiscard]] ByteCount undo_bytes() const {
+    if constexpr (own_update)
+      return {};
+    else
+      return updater_.undo_memory();
+  }
 
  private:
   static constexpr bool elastic = comm::Elastic<Comm>;
@@ -342,14 +390,53 @@ class Session {
     if constexpr (elastic) comm_.reached(point, index);
   }
 
-  typename detail::UpdaterOf<U>::type make_updater() {
+  typename detail::UpdaterOf<U, Undo, Device>::type make_updater() {
+    for (const TrainState::Entry& e : state_.entries()) {
+      if (e.memory == nullptr) continue;
+      if constexpr (!has_device)
+        throw StateError{"'" + e.name +
+                         "' is in a device's memory: give the session mend::OnStream{stream}"};
+      if (own_update && !e.copies.empty())
+        throw StateError{"OwnUpdate rounds the copies of '" + e.name +
+                         "' on its device itself: leave add_copy out"};
+    }
+    if constexpr (scales_loss) register_loss_scale();
     if constexpr (own_update) {
       return {};
     } else {
       int threads = 1;
       if constexpr (detail::count_of < HostThreads, Policies... >> 0)
         threads = policy<HostThreads>().count;
-      return typename detail::UpdaterOf<U>::type{state_, update_, threads};
+      if constexpr (has_device)
+        return {state_, update_, threads, policy<Device>()};
+      else
+        return {state_, update_, threads};
+    }
+  }
+
+  void register_loss_scale() {
+    if constexpr (scales_loss) {
+      const auto& scaling = policy<DynamicLossScale>();
+      check_options(scaling);
+      const TrainState::Entry* e = state_.find(scaling.scalar);
+      if (e == nullptr || e->kind != TrainState::Kind::scalar || e->dtype != DType::f32 ||
+          e->placement.per_rank)
+        throw StateError{"DynamicLossScale needs a replicated float '" + scaling.scalar +
+                         "': state.add_scalar(\"" + scaling.scalar + "\", a float of yours)"};
+      loss_scale_ = reinterpret_cast<float*>(e->value);
+      state_.add_slot(scaling.scalar + ".good_steps", good_steps_);
+    }
+  }
+  //! Gradients are so many times too large.
+  [[nodiscard]] double loss_scale() const {
+    if constexpr (scales_loss) {
+      if (!(*loss_scale_ > 0 && std::isfinite(*loss_scale_)))
+        throw StateError{"the loss scale '" + policy<DynamicLossScale>().scalar + "' is " +
+                             std::to_string(*loss_scale_) + "; it must be finite and positive",
+                         {.rank = Rank{comm_.rank()}, .step = step_}};
+      return static_cast<double>(*loss_scale_);
+    } else {
+      return 1;
     }
   }
 
@@ -385,7 +472,8 @@ class Session {
                         " and cannot be negative"};
     if (in_step_function_)
       throw StateError{"train() and next() do not belong into a step function"};
-    if (!begun_) {  // a load may have come between the constructor and now
+    (void)loss_scale();  // throws for one that is no number
+    if (!begun_) {       // a load may have come between the constructor and now
       step_ = Step{state_.step};
       applied_ = state_.applied;
       refresh_copies();
@@ -422,6 +510,7 @@ class Session {
         if (step_ >= last || stopping_) return {};
       }
       state_.check();
+      wait_for_device();  // for what the trainer did after the last commit
       image_.take();
       repeated_ = false;
       pending_ = true;
@@ -518,13 +607,15 @@ class Session {
   }
   std::vector<Hash128> impressions() const {
     std::vector<Hash128> all;
+    Bytes room;
+    wait_for_device();
     for (const TrainState::Entry& e : state_.entries()) {
       if (e.gradient != nullptr)
-        all.push_back(hash_bytes({e.gradient, e.gradient_bytes()}));
+        all.push_back(hash_bytes(e.view(e.gradient, e.gradient_bytes(), room)));
       else if (e.kind == TrainState::Kind::state)
         all.push_back(hash_bytes(e.save()));
       else
-        all.push_back(hash_bytes({e.value, e.bytes()}));
+        all.push_back(hash_bytes(e.view(room)));
     }
     return all;
   }
@@ -549,6 +640,8 @@ class Session {
   void complete(double loss) {
     stop_watching();
     helper_.wait();
+    state_.check();  // before anything writes: the step may be repeated
+    wait_for_device();
     if (early_failure_) std::rethrow_exception(std::exchange(early_failure_, nullptr));
     if constexpr (elastic) {
       if (interrupted_) {
@@ -557,7 +650,6 @@ class Session {
       }
     }
     reached("reduce");
-    state_.check();
     if constexpr (elastic) post_copies(step_.next());
     write_closing_record(loss);
     reduce_rest();
@@ -574,6 +666,7 @@ class Session {
     std::vector<comm::Buffer> buffers;
     std::vector<std::size_t> which;
     if constexpr (own_reduction) {
+      for (std::size_t b = 0; b < plan_.size(); ++b) plan_.pack(b);  // for those who miss it
       std::fill(reduced_.begin(), reduced_.end() - 1, true);
     } else {
       for (std::size_t b = 0; b < plan_.size(); ++b) {
@@ -612,6 +705,7 @@ class Session {
   void reduce_early(std::size_t b) {
     if (interrupted_) return;
     try {
+      wait_for_device();
       plan_.pack(b);
       comm::Buffer buffer = plan_.buffer(b);
       all_reduce({&buffer, 1}, [&](std::size_t) { bucket_reduced(b); });
@@ -643,6 +737,7 @@ class Session {
 
   // Done: sent before the update, awaited after it, so that the round trip hides behind the work.
   void begin_done() {
+    if constexpr (overlapped) wait_for_device();  // for the updates that it sees
     if constexpr (elastic) {
       const Vote vote{slice_hash(), last_.value()};
       comm_.gather_begin(std::as_bytes(std::span{&vote, 1}));
@@ -690,11 +785,12 @@ class Session {
     std::uint64_t length = std::max<std::uint64_t>((total / slices + 8) & ~std::uint64_t{7}, 4096);
     std::uint64_t from = static_cast<std::uint64_t>(step_.value()) % (total / length + 1) * length;
     StateHash hash;
+    Bytes room;
     std::uint64_t at = 0;
     for (const TrainState::Entry& e : state_.entries()) {
       if (!sliced(e)) continue;
       std::uint64_t first = std::max(from, at) - at, end = std::min(from + length, at + e.bytes());
-      if (at + first < end) hash.add(hash_bytes({e.value + first, end - at - first}));
+      if (at + first < end) hash.add(hash_bytes(e.view(e.value + first, end - at - first, room)));
       at += e.bytes();
     }
     return hash.value();
@@ -711,29 +807,27 @@ class Session {
     if constexpr (clips) {
       double squares = 0;
       for (std::size_t b = 0; b < plan_.size(); ++b)
-        for (std::size_t i : plan_[b].entries) {
-          const TrainState::Entry& e = state_.entries()[i];
-          squares += kernel::sum_of_squares(e.gradient_dtype, e.gradient, e.count);
-        }
-      norm_ = std::sqrt(squares);
+        plan_.each_gradient(b, [&](const TrainState::Entry& e, const std::byte* g) {
+          squares += kernel::sum_of_squares(e.gradient_dtype, g, e.count);
+        });
+      norm_ = std::sqrt(squares) / loss_scale();
       skip_ = !std::isfinite(norm_);
       if (!skip_) scale_ = static_cast<double>(policy<ClipNorm>().clip_factor(norm_));
     } else if constexpr (skips) {
       for (std::size_t b = 0; b < plan_.size(); ++b)
-        for (std::size_t i : plan_[b].entries) {
-          const TrainState::Entry& e = state_.entries()[i];
-          skip_ = skip_ || !kernel::all_finite(e.gradient_dtype, e.gradient, e.count);
-        }
+        plan_.each_gradient(b, [&](const TrainState::Entry& e, const std::byte* g) {
+          skip_ = skip_ || !kernel::all_finite(e.gradient_dtype, g, e.count);
+        });
     }
+    scale_ /= loss_scale();
   }
   void update(std::size_t b) {
     if constexpr (!own_update) {
       if (!coefficients_fixed_) updater_.begin(Step{applied_});
       coefficients_fixed_ = true;
-      if constexpr (overlapped) undo_.save(b, updater_.touched(plan_[b]));
+      updated_[b] = true;  // also if it throws: what was done is taken back
       updater_.apply(plan_[b], scale_);
     }
-    updated_[b] = true;
     reached("update", static_cast<int>(b));
   }
   //! Also the roll-forward: whatever is not updated yet.
@@ -749,6 +843,7 @@ class Session {
     } else {
       for (std::size_t b = 0; b < plan_.size(); ++b)
         if (!updated_[b]) update(b);
+      wait_for_device();  // its errors come before the commit
     }
   }
 
@@ -769,11 +864,13 @@ class Session {
     done.repeated = repeated_;
     done.skipped = skip_;
     record(trace::EventKind::commit, now(), {});
+    if constexpr (scales_loss)
+      *loss_scale_ = policy<DynamicLossScale>().next(*loss_scale_, skip_, good_steps_);
     if (!skip_) ++applied_;
     step_ = step_.next();
     state_.step = step_.value();
     state_.applied = applied_;
-    undo_.drop();
+    updater_.drop();
     copies_.committed(step_.value());
     pending_ = false;
     committed_ = done;
@@ -891,6 +988,8 @@ class Session {
       hash_state();
     } else {
       if (has_state_ && !plan.restore) become(target, plan);
+      if constexpr (!Undo::exact)
+        if (!plan.restore) take_over(plan, target);
       hash_state();
       announce();
       wait_control(Kind::feed);
@@ -902,6 +1001,7 @@ class Session {
     wait_control(Kind::go);
     has_state_ = true;
     whole_ = false;
+    transfer_.done();
     reached("go");
     comm_.at(step_);
     if constexpr (own_reduction) policy<OwnReduction>().rebuild(comm_.rank(), comm_.size());
@@ -914,11 +1014,9 @@ class Session {
   void take_back() {
     if constexpr (overlapped) {
       for (std::size_t b = 0; b < plan_.size(); ++b)
-        if (updated_[b]) {
-          (void)undo_.restore(b);
-          for (std::size_t i : plan_[b].entries) updater_.refresh(state_.entries()[i]);
-        }
-      undo_.drop();
+        if (std::exchange(updated_[b], false)) updater_.revert(plan_[b]);
+      updater_.drop();
+      wait_for_device();
     }
     reached("undo");
     image_.restore();
@@ -942,6 +1040,22 @@ class Session {
     serve_buckets(plan);
     commit();
     comm_.at(step_);
+  }
+
+  //! After an inexact undo: all survivors go on from the state of one. Who has half of it when that
+  //! one dies has none.
+  void take_over(const comm::Plan& plan, Step target) {
+    const int source = plan.sources.front();
+    const bool in_a_run = begun_ || touched_;  // or fed in one whose Go never came
+    if (!in_a_run || !plan.bucket_holders.empty() || comm_.rank() == source) return;
+    has_state_ = false;
+    const bool touched = std::exchange(touched_, true);
+    transfer_.fetch_state(comm_, target.value(), {source},
+                          [this](Frame f) { serve(std::move(f)); });
+    has_state_ = true;
+    touched_ = touched;
+    refresh_copies();
+    reached("taken_over");
   }
 
   void fetch_missing_buckets(Step target, const comm::Plan& plan) {
@@ -1150,16 +1264,40 @@ class Session {
   }
 
   void refresh_copies() {
-    for (const TrainState::Entry& e : state_.entries())
-      for (const TrainState::Copy& c : e.copies)
-        kernel::from_float(c.dtype, reinterpret_cast<const float*>(e.value), c.data, e.count);
+    if constexpr (own_update) {
+      for (const TrainState::Entry& e : state_.entries())
+        for (const TrainState::Copy& c : e.copies)
+          kernel::from_float(c.dtype, reinterpret_cast<const float*>(e.value), c.data, e.count);
+    } else {
+      for (std::size_t b = 0; b < plan_.size(); ++b) updater_.refresh(plan_[b]);
+    }
+    wait_for_device();
   }
   void poison_gradients() {
-    for (const TrainState::Entry& e : state_.entries())
-      if (e.gradient != nullptr)
-        std::memset(e.gradient, 0xff, e.gradient_bytes());  // a NaN in every format
+    Bytes poison;
+    for (const TrainState::Entry& e : state_.entries()) {
+      if (e.gradient == nullptr) continue;
+      poison.assign(e.gradient_bytes(), std::byte{0xff});  // a NaN in every format
+      e.write(poison.data(), e.gradient, poison.size());
+    }
+  }
+  //! What the trainer and mend have put on the stream is done. Throws the device's errors.
+  void wait_for_device() const {
+    if constexpr (has_device) policy<Device>().wait();
   }
 
+  //! Early updates of a step that was left are taken back: who catches the exception, or breaks the
+  //! loop, finds the last commit.
+  void abandon() noexcept {
+    if constexpr (overlapped) {
+      if (!pending_ || managed()) return;
+      try {
+        helper_.wait();
+        take_back();
+      } catch (...) {  // a device that is lost: there is nothing left to save
+      }
+    }
+  }
   //! Tells the group that this worker goes, so that it does not wait for the connection to break.
   void leave(std::string_view why) noexcept {
     if (!managed() || std::exchange(left_, true)) return;  // alone, it may go on
@@ -1178,12 +1316,13 @@ class Session {
   Comm& comm_;
   std::tuple<Policies...> policies_;
   Freeze frozen_;
-  typename detail::UpdaterOf<U>::type updater_;
+  float* loss_scale_ = nullptr;  // the trainer's
+  std::int64_t good_steps_ = 0;  // updates since it changed
+  typename detail::UpdaterOf<U, Undo, Device>::type updater_;
   BucketPlan plan_;
   BeforeImage image_;
   PartnerCopies copies_;
   StateTransfer transfer_;
-  typename Undo::Record undo_;
 
   Step step_, last_{};
   std::int64_t applied_;

@@ -45,7 +45,11 @@ class StateTransfer {
     hashes_.clear();
     StateHash whole;
     for (const TrainState::Entry& e : state_.entries()) {
-      blobs_.emplace_back(e.kind == TrainState::Kind::state && travels(e) ? e.save() : Bytes{});
+      Bytes& blob = blobs_.emplace_back();
+      if (travels(e) && e.kind == TrainState::Kind::state)
+        blob = e.save();
+      else if (travels(e) && e.memory != nullptr)
+        (void)e.view(blob);
       hashes_.push_back(travels(e) ? hash_bytes(bytes(hashes_.size())) : Hash128{});
       if (travels(e)) whole.add(e.name, e.dtype, hashes_.back());
     }
@@ -79,6 +83,8 @@ class StateTransfer {
       if (what_of(f) == What::bucket) answer(comm, f);
     std::erase_if(waiting_, [](const Frame& f) { return what_of(f) == What::bucket; });
   }
+  //! After Go: nobody will ask any more.
+  void done() { blobs_.clear(); }
   //! How many members said that they have every bucket they missed.
   [[nodiscard]] int thanked() const { return thanked_; }
   void forget_requests() {
@@ -214,9 +220,10 @@ class StateTransfer {
     auto each = [&](auto&& use) {
       for (std::size_t i = 0; i <= entries.size(); ++i) {
         if (i < entries.size() && !travels(entries[i])) continue;
-        bool in_place = i < entries.size() && entries[i].kind != TrainState::Kind::state;
+        bool in_place = i < entries.size() && in_host_memory(entries[i]);
         std::size_t size = table.items[i].first;
-        if (in_place && size != entries[i].bytes())
+        if (i < entries.size() && entries[i].kind != TrainState::Kind::state &&
+            size != entries[i].bytes())
           throw CommError{"a source holds '" + entries[i].name + "' in another size"};
         if (!in_place) partial_[i].resize(size);
         use(i, in_place ? entries[i].value : partial_[i].data(), size);
@@ -234,9 +241,13 @@ class StateTransfer {
             (i < entries.size() ? "'" + entries[i].name + "'" : std::string{"the step"}) +
             " does not have the hash that its source states"};
     });
-    for (std::size_t i = 0; i < entries.size(); ++i)
-      if (entries[i].kind == TrainState::Kind::state && travels(entries[i]))
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (!travels(entries[i])) continue;
+      if (entries[i].kind == TrainState::Kind::state)
         entries[i].load(partial_[i]);
+      else if (entries[i].memory != nullptr)
+        entries[i].write(partial_[i].data(), entries[i].value, partial_[i].size());
+    }
     Bytes meta = std::move(partial_.back());
     partial_version_ = -1;
     partial_.clear();
@@ -258,11 +269,14 @@ class StateTransfer {
   }
 
  private:
+  static bool in_host_memory(const TrainState::Entry& e) {
+    return e.kind != TrainState::Kind::state && e.memory == nullptr;
+  }
   static What what_of(const Frame& f) { return static_cast<What>(f.header.flags); }
 
   [[nodiscard]] ByteView bytes(std::size_t entry) const {
     const TrainState::Entry& e = state_.entries()[entry];
-    if (e.kind == TrainState::Kind::state) return blobs_[entry];
+    if (!in_host_memory(e)) return blobs_[entry];
     return {e.value, e.bytes()};
   }
   //! The next undamaged chunk of this version, its checksum taken off.

@@ -60,8 +60,6 @@ inline SafetensorsHeader::Strings tied(const TrainState& state) {
 //! Throws StateError where an entry cannot be in a file.
 inline void refuse_unstorable(const TrainState& state) {
   for (const Entry& e : state.entries()) {
-    if (e.device != Device::host)
-      throw StateError{"'" + e.name + "' lives on a device; save and load serve host memory"};
     if (!is_utf8(e.name) || e.name == "__metadata__")
       throw StateError{"'" + e.name +
                        "' cannot be a name in a .safetensors file; it must be "
@@ -69,10 +67,13 @@ inline void refuse_unstorable(const TrainState& state) {
   }
 }
 
-//! What is stored of an entry. A state's bytes are asked for once and kept here.
+//! What is stored of an entry. The bytes of a state, and of a device's memory,
+//! are asked for once and kept here.
 struct Piece {
   [[nodiscard]] ByteView bytes() const {
-    return entry->kind == Kind::state ? ByteView{blob} : ByteView{entry->value, entry->bytes()};
+    return entry->kind == Kind::state || entry->memory != nullptr
+               ? ByteView{blob}
+               : ByteView{entry->value, entry->bytes()};
   }
   [[nodiscard]] std::vector<std::int64_t> shape() const {
     if (entry->kind != Kind::state) return entry->shape;
@@ -272,7 +273,11 @@ void save(const TrainState& state, const std::string& path, F& files) {
   std::vector<Piece> pieces;
   for (const Entry& e : state.entries()) {
     if (!e.tied_to.empty()) continue;
-    pieces.push_back({&e, e.kind == Kind::state ? e.save() : Bytes{}});
+    Piece& piece = pieces.emplace_back(Piece{&e, {}});
+    if (e.kind == Kind::state)
+      piece.blob = e.save();
+    else if (e.memory != nullptr)
+      (void)e.view(piece.blob);
   }
   // Wide elements first, so that every tensor lies at a multiple of its element's size.
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
@@ -311,8 +316,9 @@ void save(const TrainState& state, const std::string& path, F& files) {
   for (const Piece& p : pieces) file.write(p.bytes());
   file.publish_durably();
 }
-inline void save(const TrainState& state, const std::string& path) {
-  PosixFileSystem files;
+template <FileSystem F = PosixFileSystem>  // compiled only where it is called
+void save(const TrainState& state, const std::string& path) {
+  F files;
   save(state, path, files);
 }
 
@@ -373,15 +379,24 @@ void load(TrainState& state, const std::string& path, F& files) {
     read(m, blob);
     m.entry->load(blob);
   }
-  for (const Match& m : matches)
-    if (m.entry->kind != Kind::state) read(m, {m.entry->value, m.entry->bytes()});
+  for (const Match& m : matches) {
+    if (m.entry->kind == Kind::state) continue;
+    if (m.entry->memory == nullptr) {
+      read(m, {m.entry->value, m.entry->bytes()});
+    } else {
+      Bytes copy(m.entry->bytes());
+      read(m, copy);
+      m.entry->write(copy.data(), m.entry->value, copy.size());
+    }
+  }
   if (notes) {
     state.step = notes->step;
     state.applied = notes->applied;
   }
 }
-inline void load(TrainState& state, const std::string& path) {
-  PosixFileSystem files;
+template <FileSystem F = PosixFileSystem>  // compiled only where it is called
+void load(TrainState& state, const std::string& path) {
+  F files;
   load(state, path, files);
 }
 

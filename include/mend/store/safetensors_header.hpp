@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -292,9 +291,10 @@ inline SafetensorsHeader SafetensorsHeader::parse(std::string_view text, std::ui
   detail::HeaderReader reader{text, path};
   SafetensorsHeader header = reader.header();
   reader.end();
-  auto place = [](const Tensor& t) { return std::tuple{t.begin, t.end}; };
   std::stable_sort(header.tensors.begin(), header.tensors.end(),
-                   [&](const Tensor& a, const Tensor& b) { return place(a) < place(b); });
+                   [](const Tensor& a, const Tensor& b) {
+                     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+                   });
   auto fail = [&](const Tensor& t, const std::string& what) {
     throw FileError{"the header is damaged: '" + t.name + "' " + what, {.path = path}};
   };

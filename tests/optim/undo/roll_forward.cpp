@@ -2,17 +2,19 @@
 
 #include <doctest/doctest.h>
 
-#include <cstddef>
+#include <mend/optim/sgd.hpp>
+
 #include <vector>
 
-TEST_CASE("rolling forward keeps nothing and cannot go back") {
-  std::vector<std::byte> state(100, std::byte{1});
-  const mend::StateSpan spans[] = {state};
-  mend::RollForward::Record record;
-  record.reserve(1, mend::ByteCount{100});
-  record.save(0, spans);
-  state[0] = std::byte{2};
-  CHECK(!record.restore(0));
-  CHECK(state[0] == std::byte{2});
+TEST_CASE("rolling forward updates, keeps nothing and takes nothing back") {
+  static_assert(!mend::RollForward::reverts && mend::RollForward::exact);
+  std::vector<float> p{1, 2}, g{1, 1};
+  mend::RollForward::Record<mend::Sgd> record;
+  const mend::UpdateRange<mend::Sgd, float> range{
+      mend::Sgd{.lr = 0.5}.at(0), p.data(), {}, g.data(), 2, 1.0f};
+  record.apply(0, 0, range);
+  CHECK(p == std::vector<float>{0.5f, 1.5f});
+  record.revert(0, 0, range);
+  CHECK(p == std::vector<float>{0.5f, 1.5f});
   CHECK(record.memory() == mend::ByteCount{});
 }

@@ -561,7 +561,7 @@ class Coordinator {
     const Bytes& first = *members_.front().ready;
     if (target_ == Step{0}) {
       if (!initial_hash_) initial_hash_ = first;
-      if (*initial_hash_ != first)
+      if (restore_ && *initial_hash_ != first)
         return stop(
             "all members that held the state died, and their replacements start from other "
             "initial values; derive them from one seed, or add a checkpointer");

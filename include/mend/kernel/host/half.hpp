@@ -29,6 +29,11 @@ namespace mend::kernel {
   return std::bit_cast<float>((size < 0x400 ? denormal : normal) | sign);
 }
 
+//! The pattern that bf16_to_float made this value from; a NaN keeps its bits.
+[[nodiscard]] inline std::uint16_t bf16_of_exact(float value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+}
+
 //! Rounded to nearest even, from 65520 to infinity; every NaN becomes 0x7e00.
 [[nodiscard]] inline std::uint16_t float_to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -40,6 +45,13 @@ namespace mend::kernel {
   const std::uint32_t finite = size < 0x38800000 ? denormal : normal;
   const std::uint32_t rounded = size >= 0x477ff000 ? 0x7c00 : finite;
   return static_cast<std::uint16_t>(size > 0x7f800000 ? 0x7e00 : rounded | sign);
+}
+
+//! The pattern that f16_to_float made this value from; a NaN keeps its bits.
+[[nodiscard]] inline std::uint16_t f16_of_exact(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t nan = (bits >> 16 & 0x8000) | 0x7c00 | (bits >> 13 & 0x3ff);
+  return static_cast<std::uint16_t>(value == value ? float_to_f16(value) : nan);
 }
 
 }  // namespace mend::kernel

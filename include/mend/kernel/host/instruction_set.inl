@@ -17,6 +17,8 @@ struct MEND_SET {
   using Bits = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
   template <class T>
   using Mask = Pack<Bits<T>>;
+  template <class T>
+  using Pattern = Pack<Bits<T>>;
 
   template <class T>
   MEND_SET_TARGET static Pack<T> load(const T* from) {
@@ -163,6 +165,135 @@ struct MEND_SET {
     return pack<double>(__builtin_convertvector(f, Vector<double>));
   }
 
+  // Bit patterns of values, for records of old ones.
+
+  //! Moves a record on by k bits and puts the low k bits of every value on top.
+  template <class T>
+  MEND_SET_TARGET static Pattern<T> push(const Pattern<T>& record, const Pack<T>& a, int k) {
+    using Word = std::make_unsigned_t<Bits<T>>;
+    using Unsigned = Vector<Word>;
+    const Word low = (Word{1} << k) - 1;
+    const Unsigned merged = Unsigned(vector(record)) | (Unsigned(vector(a)) & low);
+    return pack<Bits<T>>(Vector<Bits<T>>(merged >> k | merged << (8 * int{sizeof(T)} - k)));
+  }
+  //! The values nearest to the estimates whose low k bits stand in the record at `shift`: up to
+  //! 2^(k-1) units below, less than that above.
+  template <class T>
+  MEND_SET_TARGET static Pack<T> recall(const Pack<T>& estimate, const Pattern<T>& record,
+                                        int shift, int k) {
+    using Word = std::make_unsigned_t<Bits<T>>;
+    using Unsigned = Vector<Word>;
+    const Word half = Word{1} << (k - 1), low = (Word{1} << k) - 1;
+    const Unsigned base = Unsigned(vector(estimate)), code = Unsigned(vector(record)) >> shift;
+    return pack<T>(Vector<T>(base + ((code - base + half) & low) - half));
+  }
+  //! By how many units a is above the estimate, and 7: 0 to 14; 15 stands for what lies further.
+  template <class T>
+  MEND_SET_TARGET static Pack<T> difference(const Pack<T>& a, const Pack<T>& estimate) {
+    using Unsigned = Vector<std::make_unsigned_t<Bits<T>>>;
+    const Unsigned code = Unsigned(vector(a)) - Unsigned(vector(estimate)) + 7;
+    return pack<T>(Vector<T>(code < 15 ? code : code * 0 + 15));
+  }
+  //! The lanes, as bits, whose difference at `shift` is 15.
+  template <class T>
+  MEND_SET_TARGET static unsigned far(const Pattern<T>& record, int shift) {
+    return lanes_of<T>(Vector<Bits<T>>((vector(record) >> shift & 15) == 15));
+  }
+  template <class T>
+  MEND_SET_TARGET static Pack<T> add_difference(const Pack<T>& estimate, const Pattern<T>& record,
+                                                int shift) {
+    using Unsigned = Vector<std::make_unsigned_t<Bits<T>>>;
+    return pack<T>(
+        Vector<T>(Unsigned(vector(estimate)) + (Unsigned(vector(record)) >> shift & 15) - 7));
+  }
+  //! For patterns as signed integers, of which -0 is the least.
+  template <class T>
+  MEND_SET_TARGET static Pattern<T> least(const Pattern<T>& a, const Pack<T>& b) {
+    const Vector<Bits<T>> x = vector(a), y = Vector<Bits<T>>(vector(b));
+    return pack<Bits<T>>(x < y ? x : y);
+  }
+  template <class T>
+  MEND_SET_TARGET static bool has_negative_zero(const Pattern<T>& least) {
+    return lanes_of<T>(Vector<Bits<T>>(vector(least) == sign<T>())) != 0;
+  }
+  //! The lanes, as bits, where not 2^exponent(a) <= factor |b|; so too where either is not finite.
+  template <class T>
+  MEND_SET_TARGET static unsigned outside(const Pack<T>& a, const Pack<T>& b, T factor) {
+    constexpr Bits<T> exponent =
+        sizeof(T) == 4 ? Bits<T>{0x7f800000} : static_cast<Bits<T>>(0x7ff0000000000000);
+    const Vector<T> power = Vector<T>(Vector<Bits<T>>(vector(a)) & exponent);
+    const Vector<T> excess = power - factor * Vector<T>(Vector<Bits<T>>(vector(b)) & ~sign<T>());
+#if defined(__x86_64__) && MEND_SET_BYTES == 64
+    unsigned short lanes;
+    if constexpr (sizeof(T) == 4)
+      asm("vcmpps {$6, %2, %1, %0|%0, %1, %2, 6}" : "=Yk"(lanes) : "v"(excess), "v"(Vector<T>{}));
+    else
+      asm("vcmppd {$6, %2, %1, %0|%0, %1, %2, 6}" : "=Yk"(lanes) : "v"(excess), "v"(Vector<T>{}));
+    return lanes;
+#else
+    return lanes_of<T>(~Vector<Bits<T>>(excess <= 0));
+#endif
+  }
+  //! Writes the chosen lanes one after another and returns the end; up to a register is written.
+  template <class T>
+  MEND_SET_TARGET static T* compress(T* to, const Pack<T>& a, unsigned chosen) {
+#if defined(__x86_64__) && MEND_SET_BYTES == 64
+    const auto lanes = static_cast<unsigned short>(chosen);
+    const auto count = static_cast<unsigned>(__builtin_popcount(chosen));
+    Vector<T> v;
+    if constexpr (sizeof(T) == 4)
+      asm("vpcompressd {%1, %0%{%2%}%{z%}|%0%{%2%}%{z%}, %1}"
+          : "=v"(v)
+          : "v"(vector(a)), "Yk"(lanes));
+    else
+      asm("vpcompressq {%1, %0%{%2%}%{z%}|%0%{%2%}%{z%}, %1}"
+          : "=v"(v)
+          : "v"(vector(a)), "Yk"(lanes));
+    __builtin_memcpy(to, &v, 16);  // short, because mostly none or one is chosen
+    if (__builtin_expect(count > 16 / sizeof(T), 0)) __builtin_memcpy(to, &v, sizeof v);
+    return to + count;
+#else
+    for (; chosen != 0; chosen &= chosen - 1) *to++ = a.values[__builtin_ctz(chosen)];
+    return to;
+#endif
+  }
+  //! Puts values, one after another, into the chosen lanes and returns the end; up to a register
+  //! is read.
+  template <class T>
+  MEND_SET_TARGET static const T* expand(Pack<T>& a, const T* from, unsigned chosen) {
+#if defined(__x86_64__) && MEND_SET_BYTES == 64
+    const auto lanes = static_cast<unsigned short>(chosen);
+    Vector<T> v = vector(a), x;
+    __builtin_memcpy(&x, from, sizeof x);
+    if constexpr (sizeof(T) == 4)
+      asm("vpexpandd {%1, %0%{%2%}|%0%{%2%}, %1}" : "+v"(v) : "v"(x), "Yk"(lanes));
+    else
+      asm("vpexpandq {%1, %0%{%2%}|%0%{%2%}, %1}" : "+v"(v) : "v"(x), "Yk"(lanes));
+    a = pack<T>(v);
+    return from + __builtin_popcount(chosen);
+#else
+    for (; chosen != 0; chosen &= chosen - 1) a.values[__builtin_ctz(chosen)] = *from++;
+    return from;
+#endif
+  }
+  //! Into memory that will not be read soon, past the caches; `to` is aligned for a register.
+  template <class T>
+  MEND_SET_TARGET static void store_past_cache(T* to, const Pack<T>& a) {
+#if defined(__x86_64__)
+#if defined(__AVX__)
+    constexpr bool vex = true;
+#else
+    constexpr bool vex = MEND_SET_BYTES > 16;
+#endif
+    if constexpr (!vex)
+      asm("movntps {%1, %0|%0, %1}" : "=m"(*reinterpret_cast<Pack<T>*>(to)) : "x"(vector(a)));
+    else
+      asm("vmovntps {%1, %0|%0, %1}" : "=m"(*reinterpret_cast<Pack<T>*>(to)) : "v"(vector(a)));
+#else
+    move(to, a.values);
+#endif
+  }
+
   //! Runs body(MEND_SET{}) with everything that it calls compiled for this set. The body is taken
   //! by value, so that its members are registers and not memory that a store might have changed.
   template <class Body>
@@ -189,6 +320,32 @@ struct MEND_SET {
   MEND_SET_TARGET static void halves(std::uint16_t* to, const Words& w) {
     const Halves h = __builtin_convertvector(w, Halves);
     __builtin_memcpy(to, &h, sizeof h);
+  }
+  //! Bit i: whether lane i is set.
+  template <class T>
+  MEND_SET_TARGET static unsigned lanes_of(const Vector<Bits<T>>& mask) {
+#if defined(__x86_64__) && MEND_SET_BYTES == 16
+    if constexpr (sizeof(T) == 4)
+      return static_cast<unsigned>(__builtin_ia32_movmskps(Vector<float>(mask)));
+    else
+      return static_cast<unsigned>(__builtin_ia32_movmskpd(Vector<double>(mask)));
+#elif defined(__x86_64__) && MEND_SET_BYTES == 32
+    if constexpr (sizeof(T) == 4)
+      return static_cast<unsigned>(__builtin_ia32_movmskps256(Vector<float>(mask)));
+    else
+      return static_cast<unsigned>(__builtin_ia32_movmskpd256(Vector<double>(mask)));
+#elif defined(__x86_64__)
+    unsigned short lanes;
+    if constexpr (sizeof(T) == 4)
+      asm("vpmovd2m {%1, %0|%0, %1}" : "=Yk"(lanes) : "v"(mask));
+    else
+      asm("vpmovq2m {%1, %0|%0, %1}" : "=Yk"(lanes) : "v"(mask));
+    return lanes;
+#else
+    unsigned lanes = 0;
+    for (unsigned i = 0; i < width<T>; ++i) lanes |= static_cast<unsigned>(mask[i] & 1) << i;
+    return lanes;
+#endif
   }
   template <class T>
   MEND_SET_TARGET static void move(T* to, const T* from) {

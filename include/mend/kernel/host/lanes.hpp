@@ -112,15 +112,16 @@ class Lanes {
     return of(Set::select(which.pack, a.pack_, b.pack_));
   }
 
- private:
+  //! What the set computes with, for kernels.
   using Pack = typename Set::template Pack<T>;
-
   MEND_LANES static Lanes of(const Pack& pack) {
     Lanes lanes;
     Set::copy(lanes.pack_, pack);
     return lanes;
   }
+  MEND_LANES const Pack& pack() const { return pack_; }
 
+ private:
   Pack pack_;
 };
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "mend/kernel/host/half.hpp"
 #include "mend/kernel/host/lanes.hpp"
@@ -22,6 +24,8 @@ struct ScalarSet {
   using Pack = T;
   template <class T>
   using Mask = bool;
+  template <class T>
+  using Pattern = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
   template <class T>
   static T load(const T* from) {
@@ -105,10 +109,71 @@ struct ScalarSet {
   static float load_f16(const std::uint16_t* from) { return f16_to_float(*from); }
   static void store_f16(std::uint16_t* to, float a) { *to = float_to_f16(a); }
   static double load_float(const float* from) { return static_cast<double>(*from); }
+
+  // Bit patterns of values, for records of old ones; instruction_set.inl says what they do.
+  template <class T>
+  static Pattern<T> push(Pattern<T> record, T a, int k) {
+    return record >> k | pattern(a) << (8 * int{sizeof(T)} - k);
+  }
+  template <class T>
+  static T recall(T estimate, Pattern<T> record, int shift, int k) {
+    const Pattern<T> half = Pattern<T>{1} << (k - 1), low = (Pattern<T>{1} << k) - 1;
+    const Pattern<T> base = pattern(estimate), code = record >> shift;
+    return std::bit_cast<T>(base + ((code - base + half) & low) - half);
+  }
+  template <class T>
+  static T difference(T a, T estimate) {
+    const Pattern<T> code = pattern(a) - pattern(estimate) + 7;
+    return std::bit_cast<T>(code < 15 ? code : Pattern<T>{15});
+  }
+  template <class T>
+  static unsigned far(Pattern<T> record, int shift) {
+    return (record >> shift & 15) == 15;
+  }
+  template <class T>
+  static T add_difference(T estimate, Pattern<T> record, int shift) {
+    return std::bit_cast<T>(pattern(estimate) + (record >> shift & 15) - 7);
+  }
+  template <class T>
+  static Pattern<T> least(Pattern<T> a, T b) {
+    constexpr Pattern<T> sign = Pattern<T>{1} << (8 * sizeof(T) - 1);
+    return (a ^ sign) < (pattern(b) ^ sign) ? a : pattern(b);
+  }
+  template <class T>
+  static bool has_negative_zero(Pattern<T> least) {
+    return least == Pattern<T>{1} << (8 * sizeof(T) - 1);
+  }
+  template <class T>
+  static unsigned outside(T a, T b, T factor) {
+    constexpr Pattern<T> exponent = static_cast<Pattern<T>>(
+        sizeof(T) == 4 ? std::uint64_t{0x7f800000} : std::uint64_t{0x7ff0000000000000});
+    return !(std::bit_cast<T>(pattern(a) & exponent) - mul(factor, std::fabs(b)) <= 0);
+  }
+  template <class T>
+  static T* compress(T* to, T a, unsigned chosen) {
+    *to = a;
+    return to + chosen;
+  }
+  template <class T>
+  static const T* expand(T& a, const T* from, unsigned chosen) {
+    a = chosen != 0 ? *from : a;
+    return from + chosen;
+  }
+  template <class T>
+  static void store_past_cache(T* to, T a) {
+    *to = a;
+  }
+
   //! Runs body(ScalarSet{}).
   template <class Body>
   __attribute__((noinline)) static void run(Body body) {
     body(ScalarSet{});
+  }
+
+ private:
+  template <class T>
+  static Pattern<T> pattern(T a) {
+    return std::bit_cast<Pattern<T>>(a);
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include "mend/core/byte_count.hpp"
 #include "mend/core/policy.hpp"
+#include "mend/kernel/host/apply.hpp"
 #include "mend/optim/undo/record.hpp"
 
 namespace mend {
@@ -14,12 +15,17 @@ namespace mend {
 //! nothing.
 struct RollForward {
   using kind = mend::kind::undo;
-  static constexpr bool reverts = false;
+  static constexpr bool reverts = false, exact = true;
 
+  template <Rule R>
   struct Record {
-    void reserve(std::size_t, ByteCount) {}
-    void save(std::size_t, std::span<const StateSpan>) {}
-    [[nodiscard]] bool restore(std::size_t) { return false; }
+    void reserve(std::span<const UndoTensor>) {}
+    template <class T>
+    void apply(std::size_t, std::size_t, const UpdateRange<R, T>& r) {
+      kernel::apply<R>(r.coefficients, r.p, r.slots, r.g, r.n, r.gradient_scale);
+    }
+    template <class T>
+    void revert(std::size_t, std::size_t, const UpdateRange<R, T>&) {}
     void drop() {}
     [[nodiscard]] ByteCount memory() const { return {}; }
   };

@@ -3,80 +3,76 @@
 #include <cstddef>
 #include <cstring>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "mend/core/arena.hpp"
 #include "mend/core/byte_count.hpp"
-#include "mend/core/error.hpp"
 #include "mend/core/policy.hpp"
-#include "mend/kernel/host/copy.hpp"
+#include "mend/kernel/host/apply.hpp"
 #include "mend/optim/undo/record.hpp"
 
 namespace mend {
 
-//! Policy: a bucket's values and slots are copied before its update and put back if the step fails.
-//! For every rule, also one that cannot be inverted, and for any values. Costs as much memory as
-//! values and slots, and a copy of them per step.
+//! Policy: values and slots are copied before their update and put back if the step fails. For
+//! every rule, also one that cannot be inverted, and for any values. Costs as much memory as values
+//! and slots, and a copy of them per step, chunk by chunk while they are in the cache.
 struct SnapshotUndo {
   using kind = mend::kind::undo;
-  static constexpr bool reverts = true;
+  static constexpr bool reverts = true, exact = true;
 
+  template <Rule R>
   class Record {
    public:
     //! Throws StateError where the memory does not exist.
-    void reserve(std::size_t buckets, ByteCount bytes) {
-      copies_ = Arena{bytes};
-      buckets_.assign(buckets, {});
-      used_ = 0;
-    }
-
-    //! Throws StateError, before it writes anything, for a bucket or bytes beyond what was
-    //! reserved.
-    void save(std::size_t bucket, std::span<const StateSpan> state) {
-      if (bucket < buckets_.size() && buckets_[bucket].saved) return;
+    void reserve(std::span<const UndoTensor> tensors) {
+      chunks_.reserve(tensors);
+      offsets_.clear();
       std::size_t bytes = 0;
-      for (StateSpan array : state) bytes += array.size();
-      if (bucket >= buckets_.size() || bytes > copies_.size() - used_)
-        throw StateError{"SnapshotUndo: bucket " + std::to_string(bucket) + " with " +
-                         std::to_string(bytes) + " bytes is beyond what was reserved"};
-      Bucket& b = buckets_[bucket];
-      b.state.assign(state.begin(), state.end());
-      b.offset = used_;
-      for (StateSpan array : state) {
-        kernel::copy(copies_.data() + used_, array.data(), array.size());
-        used_ += array.size();
+      for (const UndoTensor& t : tensors) {
+        offsets_.push_back(bytes);
+        bytes += arrays * t.count * size_of(t.dtype);
       }
-      b.saved = true;
+      copies_ = Arena{ByteCount{bytes}};
     }
 
-    [[nodiscard]] bool restore(std::size_t bucket) {
-      if (bucket >= buckets_.size() || !buckets_[bucket].saved) return false;
-      const std::byte* from = copies_.data() + buckets_[bucket].offset;
-      for (StateSpan array : buckets_[bucket].state) {
-        kernel::copy(array.data(), from, array.size());
-        from += array.size();
-      }
-      return true;
+    template <class T>
+    void apply(std::size_t i, std::size_t first, const UpdateRange<R, T>& range) {
+      detail::for_each_chunk(range.n, [&](std::size_t at, std::size_t size) {
+        auto r = range.part(at, size);
+        T* to = copy_of<T>(i, first + at);
+        std::memcpy(to, r.p, size * sizeof(T));
+        for (const T* slot : r.slots) std::memcpy(to += size, slot, size * sizeof(T));
+        chunks_.note(chunks_.index(i, first + at));
+        kernel::apply<R>(r.coefficients, r.p, r.slots, r.g, r.n, r.gradient_scale);
+      });
     }
 
-    void drop() {
-      for (Bucket& b : buckets_) b.saved = false;
-      used_ = 0;
+    template <class T>
+    void revert(std::size_t i, std::size_t first, const UpdateRange<R, T>& range) {
+      detail::for_each_chunk(range.n, [&](std::size_t at, std::size_t size) {
+        if (!chunks_.take(chunks_.index(i, first + at))) return;
+        auto r = range.part(at, size);
+        const T* from = copy_of<T>(i, first + at);
+        std::memcpy(r.p, from, size * sizeof(T));
+        for (T* slot : r.slots) std::memcpy(slot, from += size, size * sizeof(T));
+      });
     }
 
-    [[nodiscard]] ByteCount memory() const { return ByteCount{copies_.size()}; }
+    void drop() { chunks_.drop(); }
+    [[nodiscard]] ByteCount memory() const { return ByteCount{copies_.size() + chunks_.size()}; }
 
    private:
-    struct Bucket {
-      std::vector<StateSpan> state;
-      std::size_t offset = 0;  // in copies_
-      bool saved = false;
-    };
+    static constexpr std::size_t arrays = 1 + R::slots.size();
+
+    //! A chunk's values and slots lie one after another.
+    template <class T>
+    T* copy_of(std::size_t i, std::size_t at) {
+      return reinterpret_cast<T*>(copies_.data() + offsets_[i]) + arrays * at;
+    }
 
     Arena copies_;
-    std::vector<Bucket> buckets_;
-    std::size_t used_ = 0;
+    std::vector<std::size_t> offsets_;  // per tensor, in bytes
+    detail::UndoChunks chunks_;
   };
 };
 static_assert(UndoPolicy<SnapshotUndo>);
