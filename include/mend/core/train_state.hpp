@@ -50,15 +50,15 @@ struct Traits {
   bool before_image = true;  //!< false: only the update changes this buffer, never the lambda
 };
 
-//! How the host reads and writes memory that is not its own; both wait until it
-//! is done. One object per kind of memory, which lasts for ever.
+//! How the host reads and writes memory that is not its own; both wait until it is done. One object
+//! per kind of memory, which lasts for ever.
 struct DeviceMemory {
   void (*read)(const std::byte* from, std::byte* to, std::size_t n);
   void (*write)(const std::byte* from, std::byte* to, std::size_t n);
 };
 
-//! Elements in memory of a device, such as a mend::cuda::span; a range of the
-//! standard is in host memory.
+//! Elements in memory of a device, such as a mend::cuda::span; a range of the standard is in host
+//! memory.
 template <class V>
 concept DeviceRange = requires(const V& v) {
   typename V::element_type;
@@ -122,8 +122,7 @@ class TrainState {
       else
         std::memcpy(to, from, n);
     }
-    //! n bytes of this entry's memory as the host sees them: themselves, or a
-    //! copy in `room`.
+    //! n bytes of this entry's memory as the host sees them: themselves, or a copy in `room`.
     [[nodiscard]] ByteView view(const std::byte* from, std::size_t n, Bytes& room) const {
       if (memory == nullptr) return {from, n};
       room.resize(n);
@@ -189,8 +188,7 @@ class TrainState {
     requires(DeviceRange<std::remove_cvref_t<V>> != DeviceRange<std::remove_cvref_t<G>>)
   TrainState& add(std::string_view, V&&, G&&, Traits = {}) & {
     static_assert(DeviceRange<std::remove_cvref_t<V>> == DeviceRange<std::remove_cvref_t<G>>,
-                  "TrainState::add: value and gradient must both be in host "
-                  "memory or both on the "
+                  "TrainState::add: value and gradient must both be in host memory or both on the "
                   "device");
     return *this;
   }

@@ -80,13 +80,11 @@ class BucketPlan {
     return buckets_.size();
   }
 
-  //! Gradients into the pack, and back; nothing to do for a bucket of one
-  //! tensor in host memory.
+  //! Gradients into the pack, and back; nothing to do for a bucket of one tensor in host memory.
   void pack(std::size_t i) { move(i, true); }
   void unpack(std::size_t i) { move(i, false); }
 
-  //! The tensors of a bucket with their gradients in host memory: themselves,
-  //! or in the pack.
+  //! The tensors of a bucket with their gradients in host memory: themselves, or in the pack.
   template <class Body>
   void each_gradient(std::size_t i, const Body& body) const {
     const Bucket& b = buckets_[i];

@@ -110,8 +110,7 @@ class DeviceRecord<SnapshotUndo, R, T> {
   cuda::Buffer<T> copies_;
 };
 
-//! The coefficients of every tensor: the common ones, with its norms where the
-//! rule needs them.
+//! The coefficients of every tensor: the common ones, with its norms where the rule needs them.
 template <class R, class T>
 class DeviceCoefficients {
  public:
@@ -133,8 +132,7 @@ class DeviceCoefficients<R, T> {
   cuda::RuleNorms<R, T> norms_;
 };
 
-//! Those tensors of a bucket that have one type and one group: one launch
-//! updates them.
+//! Those tensors of a bucket that have one type and one group: one launch updates them.
 template <class R, class Undo, class T>
 class DevicePart {
   using Coefficients = typename R::Coefficients;
@@ -199,9 +197,8 @@ class DevicePart {
 
 }  // namespace detail
 
-//! On CUDA: every call works on the policy's stream; apply waits where a rule
-//! needs norms or ExactUndo asks whether its record was large enough. Throws
-//! DeviceError.
+//! On CUDA: every call works on the policy's stream; apply waits where a rule needs norms or
+//! ExactUndo asks whether its record was large enough. Throws DeviceError.
 template <class R, class Undo>
 class DeviceBucket<OnStream, R, Undo> {
   using Tensor = DeviceTensor<R::slots.size()>;

@@ -9,12 +9,10 @@
 
 namespace mend {
 
-//! Stands for a device policy in a session whose tensors are all in host
-//! memory.
+//! Stands for a device policy in a session whose tensors are all in host memory.
 struct HostMemory {};
 
-//! A tensor of a bucket in a device's memory, as its update sees it. Pointers
-//! are the device's.
+//! A tensor of a bucket in a device's memory, as its update sees it. Pointers are the device's.
 template <std::size_t slot_count>
 struct DeviceTensor {
   struct Copy {
@@ -31,9 +29,8 @@ struct DeviceTensor {
   std::vector<Copy> copies;
 };
 
-//! How a device, Policy, runs rule R over the tensors of a bucket; Undo says
-//! what it keeps. For OnStream it is in session/device_bucket.cuh, which a
-//! trainer includes by mend_cuda.cuh.
+//! How a device, Policy, runs rule R over the tensors of a bucket; Undo says what it keeps. For
+//! OnStream it is in session/device_bucket.cuh, which a trainer includes by mend_cuda.cuh.
 //!
 //!   DeviceBucket(policy, tensors)
 //!   apply(coefficients of each group, gradient scale)
@@ -60,9 +57,8 @@ class DeviceBucket<HostMemory, R, Undo> {  // there is none
   [[nodiscard]] ByteCount memory() const { return {}; }
 };
 
-//! Zeroed memory of a device, aligned for a cache line:
-//! `DeviceArena<Policy>{policy, bytes}` owns it, `data()` is a pointer of the
-//! device.
+//! Zeroed memory of a device, aligned for a cache line: `DeviceArena<Policy>{policy, bytes}` owns
+//! it, `data()` is a pointer of the device.
 template <class Policy>
 class DeviceArena;
 

@@ -67,8 +67,8 @@ inline void refuse_unstorable(const TrainState& state) {
   }
 }
 
-//! What is stored of an entry. The bytes of a state, and of a device's memory,
-//! are asked for once and kept here.
+//! What is stored of an entry. The bytes of a state, and of a device's memory, are asked for once
+//! and kept here.
 struct Piece {
   [[nodiscard]] ByteView bytes() const {
     return entry->kind == Kind::state || entry->memory != nullptr
