@@ -63,7 +63,7 @@ TEST_CASE("adagrad refuses what cannot work, by name") {
                        "Adagrad: eps = 0 must be finite and positive as a float",
                        mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(Adagrad{.weight_decay = -0.1}),
-                       "Adagrad: weight_decay = -0.1 must be finite and not negative",
+                       "Adagrad: weight_decay = -0.1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(Adagrad{.lr = -1e-3f}), mend::OptionError);
 }

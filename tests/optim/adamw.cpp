@@ -85,7 +85,7 @@ TEST_CASE("adamw refuses what cannot work, by name") {
   CHECK_THROWS_WITH_AS(mend::check_options(AdamW{.beta1 = 1}),
                        "AdamW: beta1 = 1 must lie in [0, 1), as a float too", mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(AdamW{.weight_decay = -0.1}),
-                       "AdamW: weight_decay = -0.1 must be finite and not negative",
+                       "AdamW: weight_decay = -0.1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(AdamW{.beta2 = 1}), mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(AdamW{.eps = 0}), mend::OptionError);

@@ -39,7 +39,7 @@ TEST_CASE("amsgrad refuses what cannot work, by name") {
   CHECK_THROWS_WITH_AS(mend::check_options(AmsGrad{.beta2 = 1}),
                        "AmsGrad: beta2 = 1 must lie in [0, 1), as a float too", mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(AmsGrad{.weight_decay = -1}),
-                       "AmsGrad: weight_decay = -1 must be finite and not negative",
+                       "AmsGrad: weight_decay = -1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(AmsGrad{.eps = -1}), mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(AmsGrad{.lr = -1}), mend::OptionError);

@@ -38,7 +38,9 @@ TEST_CASE("factors are finite and not negative, what divides is positive as a fl
   for (double bad : {0.0, -1.0, 1e-60, HUGE_VAL, std::nan("")})
     CHECK_THROWS_AS(mend::require_positive(bad, "R", "e"), mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::require_factor(-1, "R", "f"),
-                       "R: f = -1 must be finite and not negative", mend::OptionError);
+                       "R: f = -1 must be finite as a float and not negative", mend::OptionError);
+  CHECK_THROWS_AS(mend::require_factor(1e39, "R", "f"), mend::OptionError);  // as a float: infinite
+  CHECK_THROWS_AS(mend::require_positive(1e39, "R", "f"), mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::require_positive(0, "R", "e"),
                        "R: e = 0 must be finite and positive as a float", mend::OptionError);
 }

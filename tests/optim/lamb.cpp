@@ -72,7 +72,7 @@ TEST_CASE("lamb refuses what cannot work, by name") {
   CHECK_THROWS_WITH_AS(mend::check_options(Lamb{.beta1 = 1}),
                        "Lamb: beta1 = 1 must lie in [0, 1), as a float too", mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(Lamb{.weight_decay = -0.1}),
-                       "Lamb: weight_decay = -0.1 must be finite and not negative",
+                       "Lamb: weight_decay = -0.1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(Lamb{.eps = 0}), mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(Lamb{.lr = -1}), mend::OptionError);

@@ -71,10 +71,10 @@ TEST_CASE("lars refuses what cannot work, by name") {
   CHECK_THROWS_WITH_AS(mend::check_options(Lars{.beta = 1}),
                        "Lars: beta = 1 must lie in [0, 1), as a float too", mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(Lars{.weight_decay = -0.1}),
-                       "Lars: weight_decay = -0.1 must be finite and not negative",
+                       "Lars: weight_decay = -0.1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(Lars{.trust_coefficient = -0.1}),
-                       "Lars: trust_coefficient = -0.1 must be finite and not negative",
+                       "Lars: trust_coefficient = -0.1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(Lars{.lr = -1}), mend::OptionError);
 }

@@ -44,16 +44,18 @@ TEST_CASE("what is neither is refused") {
 
 TEST_CASE("a rate that cannot work is an error that names the rule, or the update") {
   CHECK_THROWS_WITH_AS(mend::LearningRate{-1}.check("Sgd"),
-                       "Sgd: lr = -1 must be finite and not negative", mend::OptionError);
+                       "Sgd: lr = -1 must be finite as a float and not negative",
+                       mend::OptionError);
   CHECK_THROWS_AS(mend::LearningRate{std::nan("")}.check("Sgd"), mend::OptionError);
   CHECK_THROWS_AS(mend::LearningRate{HUGE_VAL}.check("Sgd"), mend::OptionError);
   CHECK_NOTHROW(mend::LearningRate{0}.check("Sgd"));
   const mend::LearningRate falling = [](mend::Step s) { return 1.0 - double(s.value()); };
   CHECK_NOTHROW(falling.check("Sgd"));
   CHECK(falling(1) == 0);
-  CHECK_THROWS_WITH_AS((void)falling(2),
-                       "the learning rate after 2 updates = -1 must be finite and not negative",
-                       mend::OptionError);
+  CHECK_THROWS_WITH_AS(
+      (void)falling(2),
+      "the learning rate after 2 updates = -1 must be finite as a float and not negative",
+      mend::OptionError);
 }
 
 TEST_CASE("a session reports the rate of any rule") {

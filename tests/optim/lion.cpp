@@ -64,7 +64,7 @@ TEST_CASE("lion refuses what cannot work, by name") {
   CHECK_THROWS_WITH_AS(mend::check_options(Lion{.beta2 = -1}),
                        "Lion: beta2 = -1 must lie in [0, 1), as a float too", mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(Lion{.weight_decay = -0.1}),
-                       "Lion: weight_decay = -0.1 must be finite and not negative",
+                       "Lion: weight_decay = -0.1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(Lion{.lr = -1e-3f}), mend::OptionError);
   CHECK_NOTHROW(mend::check_options(Lion{.beta1 = 0, .beta2 = 0}));

@@ -74,7 +74,7 @@ TEST_CASE("momentum refuses what cannot work, by name") {
   CHECK_THROWS_WITH_AS(mend::check_options(Momentum{.beta = 1}),
                        "Momentum: beta = 1 must lie in [0, 1), as a float too", mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(Momentum{.weight_decay = -0.5}),
-                       "Momentum: weight_decay = -0.5 must be finite and not negative",
+                       "Momentum: weight_decay = -0.5 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(Momentum{.lr = HUGE_VAL}), mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(Momentum{.weight_decay = std::nan("")}), mend::OptionError);

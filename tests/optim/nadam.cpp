@@ -113,10 +113,10 @@ TEST_CASE("nadam refuses what cannot work, by name") {
   CHECK_THROWS_WITH_AS(mend::check_options(NAdam{.beta1 = 1}),
                        "NAdam: beta1 = 1 must lie in [0, 1), as a float too", mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(NAdam{.momentum_decay = -1}),
-                       "NAdam: momentum_decay = -1 must be finite and not negative",
+                       "NAdam: momentum_decay = -1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(NAdam{.weight_decay = -1}),
-                       "NAdam: weight_decay = -1 must be finite and not negative",
+                       "NAdam: weight_decay = -1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(NAdam{.eps = 0}), mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(NAdam{.lr = -1e-3f}), mend::OptionError);

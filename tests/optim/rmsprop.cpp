@@ -76,7 +76,7 @@ TEST_CASE("rmsprop refuses what cannot work, by name") {
                        "RmsProp: eps = 0 must be finite and positive as a float",
                        mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(RmsProp{.weight_decay = -0.1}),
-                       "RmsProp: weight_decay = -0.1 must be finite and not negative",
+                       "RmsProp: weight_decay = -0.1 must be finite as a float and not negative",
                        mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(RmsProp{.lr = -1e-3f}), mend::OptionError);
 }

@@ -46,9 +46,11 @@ TEST_CASE("zero parameters revert to the bit") { CHECK(test::first_step_reverts(
 
 TEST_CASE("sgd refuses what cannot work, by name") {
   CHECK_THROWS_WITH_AS(mend::check_options(mend::Sgd{.lr = -0.1}),
-                       "Sgd: lr = -0.1 must be finite and not negative", mend::OptionError);
+                       "Sgd: lr = -0.1 must be finite as a float and not negative",
+                       mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(mend::Sgd{.lr = std::nan("")}), mend::OptionError);
   CHECK_THROWS_WITH_AS(mend::check_options(mend::Sgd{.weight_decay = -1}),
-                       "Sgd: weight_decay = -1 must be finite and not negative", mend::OptionError);
+                       "Sgd: weight_decay = -1 must be finite as a float and not negative",
+                       mend::OptionError);
   CHECK_NOTHROW(mend::check_options(mend::Sgd{}));
 }

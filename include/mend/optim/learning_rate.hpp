@@ -39,16 +39,16 @@ class LearningRate {
     [[nodiscard]] double operator()(Step applied) const {
       if (!function_) return value_;
       const double value = function_(applied);
-      if (!(value >= 0 && std::isfinite(value)))
+      if (!(value >= 0 && std::isfinite(static_cast<float>(value))))
         refuse_value("the learning rate after " + std::to_string(applied.value()) + " updates",
-                     value, "be finite and not negative");
+                     value, "be finite as a float and not negative");
       return value;
     }
 
     //! Throws OptionError, in the name of the rule, for a number that cannot work.
     void check(std::string_view rule) const {
-      require_option(value_ >= 0 && std::isfinite(value_), rule, "lr", value_,
-                     "be finite and not negative");
+      require_option(value_ >= 0 && std::isfinite(static_cast<float>(value_)), rule, "lr", value_,
+                     "be finite as a float and not negative");
     }
 
    private:

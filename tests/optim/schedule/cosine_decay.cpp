@@ -42,7 +42,9 @@ TEST_CASE("cosine decay as a learning rate, its options checked") {
   CHECK_THROWS_WITH_AS((mend::LearningRate{CosineDecay{.steps = -1}}),
                        "CosineDecay: steps = -1 must be positive", mend::OptionError);
   CHECK_THROWS_WITH_AS((mend::LearningRate{CosineDecay{.lr = -1}}),
-                       "CosineDecay: lr = -1 must be finite and not negative", mend::OptionError);
+                       "CosineDecay: lr = -1 must be finite as a float and not negative",
+                       mend::OptionError);
   CHECK_THROWS_WITH_AS((mend::LearningRate{CosineDecay{.last = -1}}),
-                       "CosineDecay: last = -1 must be finite and not negative", mend::OptionError);
+                       "CosineDecay: last = -1 must be finite as a float and not negative",
+                       mend::OptionError);
 }

@@ -26,7 +26,9 @@ TEST_CASE("linear decay as a learning rate, its options checked") {
   CHECK_THROWS_WITH_AS((mend::LearningRate{LinearDecay{.steps = 0}}),
                        "LinearDecay: steps = 0 must be positive", mend::OptionError);
   CHECK_THROWS_WITH_AS((mend::LearningRate{LinearDecay{.lr = std::nan("")}}),
-                       "LinearDecay: lr = nan must be finite and not negative", mend::OptionError);
+                       "LinearDecay: lr = nan must be finite as a float and not negative",
+                       mend::OptionError);
   CHECK_THROWS_WITH_AS((mend::LearningRate{LinearDecay{.last = -1}}),
-                       "LinearDecay: last = -1 must be finite and not negative", mend::OptionError);
+                       "LinearDecay: last = -1 must be finite as a float and not negative",
+                       mend::OptionError);
 }

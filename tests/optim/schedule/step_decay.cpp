@@ -24,7 +24,9 @@ TEST_CASE("step decay as a learning rate, its options checked") {
   CHECK_THROWS_WITH_AS((mend::LearningRate{StepDecay{.every = 0}}),
                        "StepDecay: every = 0 must be positive", mend::OptionError);
   CHECK_THROWS_WITH_AS((mend::LearningRate{StepDecay{.lr = -1}}),
-                       "StepDecay: lr = -1 must be finite and not negative", mend::OptionError);
+                       "StepDecay: lr = -1 must be finite as a float and not negative",
+                       mend::OptionError);
   CHECK_THROWS_WITH_AS((mend::LearningRate{StepDecay{.gamma = -1}}),
-                       "StepDecay: gamma = -1 must be finite and not negative", mend::OptionError);
+                       "StepDecay: gamma = -1 must be finite as a float and not negative",
+                       mend::OptionError);
 }

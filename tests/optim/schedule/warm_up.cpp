@@ -38,6 +38,7 @@ TEST_CASE("warm-up as a learning rate, its options checked") {
   CHECK_THROWS_WITH_AS((mend::LearningRate{WarmUp{.steps = -1}}),
                        "WarmUp: steps = -1 must not be negative", mend::OptionError);
   CHECK_THROWS_WITH_AS((mend::LearningRate{WarmUp{.then = -1}}),
-                       "WarmUp: lr = -1 must be finite and not negative", mend::OptionError);
+                       "WarmUp: lr = -1 must be finite as a float and not negative",
+                       mend::OptionError);
   CHECK_THROWS_AS((void)(WarmUp{.then = mend::StepDecay{.every = 0}}), mend::OptionError);
 }
