@@ -168,7 +168,7 @@ class Updater {
                          "; register a float master and add_copy the low-precision one"};
       tensors_[i].group = group_of(e.group);
     }
-    for (std::size_t s = 0; s < slot_count; ++s)
+    for (std::size_t s = 0; s != slot_count; ++s)
       for (std::size_t i = 0; i < count; ++i) {
         if (!trained(state_.entries()[i])) continue;
         Tensor& t = tensors_[i];
@@ -228,7 +228,7 @@ class Updater {
       if (t.exchanged == applied) return;
       t.exchanged = applied;
       record_.exchange(i, t.slots);
-      for (std::size_t s = 0; s < slot_count; ++s)
+      for (std::size_t s = 0; s != slot_count; ++s)
         state_.move_slot(slot_entries_[s][i], t.slots[s]);
     }
   }
@@ -279,7 +279,7 @@ class Updater {
   UpdateRange<R, T> range_of(const Tensor& t, T* p, const T* g, std::size_t first,
                              std::size_t last) const {
     UpdateRange<R, T> range{t.coefficients[0], p, {}, g, last - first, static_cast<T>(t.scale)};
-    for (std::size_t s = 0; s < slot_count; ++s)
+    for (std::size_t s = 0; s != slot_count; ++s)
       range.slots[s] = reinterpret_cast<T*>(t.slots[s]) + first;
     return range;
   }
@@ -311,7 +311,7 @@ class Updater {
   void take_norms(std::size_t i, const T* p, const T* g) {
     Tensor& t = tensors_[i];
     std::array<const T*, slot_count> slots{};
-    for (std::size_t s = 0; s < slot_count; ++s) slots[s] = reinterpret_cast<const T*>(t.slots[s]);
+    for (std::size_t s = 0; s != slot_count; ++s) slots[s] = reinterpret_cast<const T*>(t.slots[s]);
     auto& c = t.coefficients[0];
     const std::size_t n = state_.entries()[i].count;
     c = R::with_norms(c, kernel::norms<R>(c, p, slots, g, n, static_cast<T>(t.scale), &workers_));

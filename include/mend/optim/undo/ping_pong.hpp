@@ -48,7 +48,7 @@ struct PingPong {
     void apply(std::size_t i, std::size_t first, const UpdateRange<R, T>& r) {
       std::array<const T*, R::slots.size()> slots{};
       std::array<T*, R::slots.size()> others{};
-      for (std::size_t k = 0; k < slots.size(); ++k) {
+      for (std::size_t k = 0; k != slots.size(); ++k) {
         slots[k] = r.slots[k];
         others[k] = reinterpret_cast<T*>(tensors_[i].slots[k]) + first;
       }
