@@ -1492,4 +1492,5 @@ TEST_CASE(
     CHECK(same == bits);
   }
   CHECK(died > 10);
+  MESSAGE(aborted << " blocked reductions were woken");  // how many depends on the machine's load
 }
