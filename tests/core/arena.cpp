@@ -58,3 +58,9 @@ TEST_CASE("more than there is: an error, also where the size would wrap around")
                              std::numeric_limits<std::uint64_t>::max() - (2u << 20) + 1})
     CHECK_THROWS_AS(Arena{ByteCount{size}}, mend::StateError);
 }
+
+TEST_CASE("sizes round up to whole lines") {
+  static_assert(mend::Arena::aligned(0) == 0 && mend::Arena::aligned(1) == 64);
+  CHECK(mend::Arena::aligned(64) == 64);
+  CHECK(mend::Arena::aligned(65) == 128);
+}

@@ -19,6 +19,10 @@ namespace mend {
 class Arena {
  public:
   static constexpr std::size_t alignment = 64;
+  //! n, rounded up to it: what a piece takes when the next one is to be aligned too.
+  [[nodiscard]] static constexpr std::size_t aligned(std::size_t n) {
+    return (n + alignment - 1) / alignment * alignment;
+  }
 
   Arena() = default;
   explicit Arena(ByteCount size) : size_{size.value()} {

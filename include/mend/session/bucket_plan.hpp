@@ -52,12 +52,12 @@ class BucketPlan {
     }
     std::size_t packs = 0;
     for (const Bucket& b : buckets_)
-      if (b.packed()) packs += aligned(b.bytes());
+      if (b.packed()) packs += Arena::aligned(b.bytes());
     pack_ = Arena{ByteCount{packs}};
     std::byte* at = pack_.data();
     for (Bucket& b : buckets_) {
       b.data = b.packed() ? at : entries[b.entries.front()].gradient;
-      if (b.packed()) at += aligned(b.bytes());
+      if (b.packed()) at += Arena::aligned(b.bytes());
     }
   }
 
@@ -102,9 +102,6 @@ class BucketPlan {
   }
 
  private:
-  static std::size_t aligned(std::size_t n) {
-    return (n + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
-  }
   void move(std::size_t i, bool in) {
     const Bucket& b = buckets_[i];
     if (!b.packed()) return;

@@ -139,9 +139,6 @@ class Updater {
     bool exchanged = false;
   };
 
-  static std::size_t aligned(std::size_t n) {
-    return (n + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
-  }
   static bool trained(const TrainState::Entry& e) {
     return e.kind == TrainState::Kind::tensor && e.tied_to.empty() && e.count != 0;
   }
@@ -154,7 +151,7 @@ class Updater {
     const std::size_t count = state_.entries().size();
     std::size_t bytes = 0, device_bytes = 0;
     for (const TrainState::Entry& e : state_.entries())
-      if (trained(e)) (e.memory == nullptr ? bytes : device_bytes) += aligned(slot_bytes(e));
+      if (trained(e)) (e.memory == nullptr ? bytes : device_bytes) += Arena::aligned(slot_bytes(e));
     slots_ = Arena{ByteCount{slot_count * bytes}};
     device_slots_ = DeviceArena<Device>{device_, slot_count * device_bytes};
     std::byte *at = slots_.data(), *device_at = device_slots_.data();
@@ -174,7 +171,7 @@ class Updater {
         Tensor& t = tensors_[i];
         std::byte*& next = state_.entries()[i].memory == nullptr ? at : device_at;
         t.slots[s] = next;
-        next += aligned(slot_bytes(state_.entries()[i]));
+        next += Arena::aligned(slot_bytes(state_.entries()[i]));
         TrainState::Entry of = state_.entries()[i];  // add_slot may move the entries
         slot_entries_[s].resize(count);
         slot_entries_[s][i] = state_.entries().size();

@@ -30,11 +30,12 @@ struct PingPong {
       chunks_.reserve(tensors);
       tensors_.assign(tensors.size(), {});
       std::size_t bytes = 0;
-      for (const UndoTensor& t : tensors) bytes += arrays * aligned(t.count * size_of(t.dtype));
+      for (const UndoTensor& t : tensors)
+        bytes += arrays * Arena::aligned(t.count * size_of(t.dtype));
       memory_ = Arena{ByteCount{bytes}};
       std::byte* at = memory_.data();
       for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const std::size_t size = aligned(tensors[i].count * size_of(tensors[i].dtype));
+        const std::size_t size = Arena::aligned(tensors[i].count * size_of(tensors[i].dtype));
         tensors_[i].values = at;
         at += size;
         for (std::byte*& slot : tensors_[i].slots) {
@@ -82,9 +83,6 @@ struct PingPong {
       std::array<std::byte*, R::slots.size()> slots{};  // those that are not current
     };
 
-    static std::size_t aligned(std::size_t n) {
-      return (n + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
-    }
     template <class T>
     T* old_values(std::size_t i) {
       return reinterpret_cast<T*>(tensors_[i].values);
