@@ -113,9 +113,7 @@ void apply_apart(const typename Rule::Coefficients& c, T* p, T* old_p,
                  T gradient_scale = 1, Simd simd = best_simd()) {
   StandardRounding rounding;
   run_on(simd, detail::ApartPass<Rule, T>{c, p, old_p, slots, new_slots, g, n, gradient_scale});
-#if defined(__x86_64__)
-  asm volatile("sfence" : : : "memory");  // ordinary stores after this are seen after these
-#endif
+  order_stores_past_cache();
 }
 
 }  // namespace mend::kernel

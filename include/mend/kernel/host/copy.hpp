@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "mend/kernel/host/simd.hpp"
+
 namespace mend::kernel {
 
 //! Copies n bytes between places that do not overlap. A large copy goes past the cache
@@ -29,7 +31,7 @@ inline void copy(void* to, const void* from, std::size_t n) {
       for (int k = 0; k < 4; ++k)
         asm volatile("movntdq {%1, %0|%0, %1}" : "=m"(destination[k]) : "x"(part[k]));
     }
-    asm volatile("sfence" : : : "memory");  // ordinary stores after this one are seen after these
+    order_stores_past_cache();
     t += at;
     f += at;
     n -= at;

@@ -258,7 +258,7 @@ struct ExactPass {
           codes = Set::template push<T>(codes, Real{0}.pack(), element_bits - 4 * int{arrays});
       }
     }
-    std::memcpy(to, &codes, sizeof codes);
+    Set::store_past_cache(to, codes);
     return list;
   }
 
@@ -377,8 +377,10 @@ template <class Rule, class T>
                                      const std::array<T*, Rule::slots.size()>& slots, const T* g,
                                      std::size_t n, T gradient_scale, const ExactRecord<T>& record,
                                      Simd simd = best_simd()) {
-  return detail::exact_pass<Rule, detail::Direction::apply>(c, p, slots, g, n, gradient_scale,
-                                                            record, {}, simd);
+  const ExactSizes sizes = detail::exact_pass<Rule, detail::Direction::apply>(
+      c, p, slots, g, n, gradient_scale, record, {}, simd);
+  order_stores_past_cache();
+  return sizes;
 }
 
 //! Undoes that call: the same arguments and Simd level, the record it wrote and the sizes it

@@ -278,7 +278,7 @@ struct MEND_SET {
   }
   //! Into memory that will not be read soon, past the caches; `to` is aligned for a register.
   template <class T>
-  MEND_SET_TARGET static void store_past_cache(T* to, const Pack<T>& a) {
+  MEND_SET_TARGET static void store_past_cache(void* to, const Pack<T>& a) {
 #if defined(__x86_64__)
 #if defined(__AVX__)
     constexpr bool vex = true;
@@ -290,7 +290,7 @@ struct MEND_SET {
     else
       asm("vmovntps {%1, %0|%0, %1}" : "=m"(*reinterpret_cast<Pack<T>*>(to)) : "v"(vector(a)));
 #else
-    move(to, a.values);
+    __builtin_memcpy(to, &a, sizeof a);
 #endif
   }
 

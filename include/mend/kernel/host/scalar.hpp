@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "mend/kernel/host/half.hpp"
@@ -160,8 +161,8 @@ struct ScalarSet {
     return from + chosen;
   }
   template <class T>
-  static void store_past_cache(T* to, T a) {
-    *to = a;
+  static void store_past_cache(void* to, T a) {
+    std::memcpy(to, &a, sizeof a);
   }
 
   //! Runs body(ScalarSet{}).

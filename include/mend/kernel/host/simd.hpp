@@ -65,4 +65,11 @@ enum class Simd : std::uint8_t { scalar, baseline, avx2, avx512 };
   return best;
 }
 
+//! Ordinary stores after this are seen after what was stored past the caches before.
+inline void order_stores_past_cache() {
+#if defined(__x86_64__)
+  asm volatile("sfence" : : : "memory");
+#endif
+}
+
 }  // namespace mend::kernel
