@@ -4,6 +4,7 @@
 
 #include <mend/optim/bounded_rule.hpp>
 #include <mend/optim/inverse.hpp>
+#include <mend/optim/norm_rule.hpp>
 
 #include <array>
 #include <string>
@@ -33,6 +34,48 @@ struct Sound : Base<1> {
     p = p + c.lr * s[0];
     s[0] = (s[0] - g) / c.decay;
   }
+};
+
+// A rule that needs norms, for the broken ones.
+struct WithNorms : Base<0> {
+  static constexpr std::size_t norms = 2;
+  template <class Real>
+  MEND_RULE static void prepare(const Real& p, const mend::Slots<Real, 0>&, Real g, const auto& c,
+                                mend::Slots<Real, 2>& terms) {
+    terms = {p, fma(c.decay, p, g)};
+  }
+  static Coefficients with_norms(const Coefficients& c, const std::array<double, 2>& of) {
+    return {static_cast<float>(0.01 * of[0] / of[1]), c.decay};
+  }
+  template <class Real>
+  MEND_RULE static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    p = p - g * c.lr;
+  }
+};
+struct OtherTermsInLanes : WithNorms {
+  template <class Real>
+  MEND_RULE static void prepare(const Real& p, const mend::Slots<Real, 0>&, Real g, const auto&,
+                                mend::Slots<Real, 2>& terms) {
+    terms = {p, Real::width > 1 ? g * 1.0000001f : g};
+  }
+};
+struct CountsTerms : WithNorms {
+  template <class Real>
+  MEND_RULE static void prepare(const Real& p, const mend::Slots<Real, 0>&, Real g, const auto&,
+                                mend::Slots<Real, 2>& terms) {
+    static int calls = 0;
+    terms = {p, g * ++calls};
+  }
+};
+struct TermsOfZero : WithNorms {
+  template <class Real>
+  MEND_RULE static void prepare(const Real& p, const mend::Slots<Real, 0>&, Real g, const auto&,
+                                mend::Slots<Real, 2>& terms) {
+    terms = {p, g / (p - p)};
+  }
+};
+struct IgnoresNorms : WithNorms {
+  static Coefficients with_norms(const Coefficients& c, const std::array<double, 2>&) { return c; }
 };
 
 struct NeverMoves : Base<0> {
@@ -278,6 +321,15 @@ TEST_CASE("other bits in lanes than as a scalar") {
   finds<OtherInLanes>("apply gives other bits in baseline lanes");
   finds<OtherRevertInLanes>("revert gives other bits in baseline lanes");
   finds<OtherForInfinity>("apply gives other bits in baseline lanes");
+}
+
+TEST_CASE("terms of norms that are not what they should be, and norms without effect") {
+  static_assert(mend::NormRule<WithNorms>);
+  CHECK(mend::check_rule<WithNorms>());
+  finds<OtherTermsInLanes>("prepare gives other terms in baseline lanes", "norms");
+  finds<CountsTerms>("prepare gives other terms in scalar lanes", "norms");
+  finds<TermsOfZero>("prepare makes a norm infinite or NaN", "norms");
+  finds<IgnoresNorms>("with_norms has no effect", "norms");
 }
 
 TEST_CASE("bounds that do not hold, and records that are told otherwise") {

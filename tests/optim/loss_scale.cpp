@@ -25,6 +25,16 @@ TEST_CASE("the scale shrinks at a skipped step and grows after many that were no
   CHECK(good == 0);
 }
 
+TEST_CASE("a count beyond an interval that was lowered since lets the scale grow at once") {
+  const DynamicLossScale scaling{.growth_interval = 3};
+  std::int64_t good = 1500;
+  CHECK(scaling.next(64, false, good) == 128);
+  CHECK(good == 0);
+  good = 1500;
+  CHECK(scaling.next(64, true, good) == 32);
+  CHECK(good == 0);
+}
+
 TEST_CASE("the scale stays a positive number") {
   const DynamicLossScale scaling{.growth_interval = 1};
   std::int64_t good = 0;

@@ -17,11 +17,13 @@
 
 #include "mend/core/step.hpp"
 #include "mend/kernel/host/apply.hpp"
+#include "mend/kernel/host/norms.hpp"
 #include "mend/kernel/host/scalar.hpp"
 #include "mend/kernel/host/simd.hpp"
 #include "mend/kernel/slots.hpp"
 #include "mend/optim/bounded_rule.hpp"
 #include "mend/optim/low_bits.hpp"
+#include "mend/optim/norm_rule.hpp"
 #include "mend/optim/rule.hpp"
 
 namespace mend {
@@ -29,7 +31,7 @@ namespace mend {
 //! What check_rule found: nothing, or the first fault and where it shows.
 struct RuleReport {
   std::string fault{};      //!< one sentence; empty for a sound rule
-  std::string array{};      //!< "p" or a slot's name
+  std::string array{};      //!< "p", a slot's name, or "norms"
   std::size_t element = 0;  //!< the first element that shows it
   Step step{};              //!< after this many updates
   double expected = 0, found = 0;
@@ -198,8 +200,9 @@ class RuleTrial {
   explicit RuleTrial(const R& rule) : rule_{rule} {}
 
   RuleReport run() {
-    return ordinary_steps() && special_values() && fresh_zero() && low_bits() ? RuleReport{}
-                                                                              : report_;
+    return ordinary_steps() && special_values() && fresh_zero() && norms() && low_bits()
+               ? RuleReport{}
+               : report_;
   }
 
  private:
@@ -214,9 +217,13 @@ class RuleTrial {
   template <Way way>
   State updated(State s, const Array& g, Step applied,
                 kernel::Simd simd = kernel::Simd::scalar) const {
+    return updated_with<way>(rule_.at(applied), std::move(s), g, simd);
+  }
+  template <Way way>
+  State updated_with(const typename R::Coefficients& c, State s, const Array& g,
+                     kernel::Simd simd = kernel::Simd::scalar) const {
     std::array<T*, slot_count> slots;
     for (std::size_t k = 0; k != slot_count; ++k) slots[k] = s[k + 1].data();
-    const auto c = rule_.at(applied);
     if constexpr (way == Way::apply)
       kernel::apply<R>(c, s[0].data(), slots, g.data(), n, T{1}, simd);
     else
@@ -311,6 +318,54 @@ class RuleTrial {
     return true;
   }
 
+  //! Of a NormRule: its terms in lanes as in a scalar, and that the update depends on the norms.
+  bool norms() {
+    if constexpr (NormRule<R>) {
+      State state = fresh();
+      for (int t = 0; t < steps; ++t) {
+        const Array g = gradient();
+        const auto expected = norms_of(state, g, t, kernel::Simd::scalar);
+        for (double norm : expected)
+          if (!std::isfinite(norm))
+            return fail_norm("prepare makes a norm infinite or NaN from ordinary values", t, 0,
+                             norm);
+        for (kernel::Simd simd : {kernel::Simd::scalar, kernel::Simd::baseline, kernel::Simd::avx2,
+                                  kernel::Simd::avx512}) {
+          if (!kernel::supported(simd)) continue;
+          const auto found = norms_of(state, g, t, simd);
+          for (std::size_t k = 0; k < found.size(); ++k)
+            if (found[k] != expected[k])
+              return fail_norm("prepare gives other terms in " +
+                                   std::string{kernel::name_of(simd)} +
+                                   " lanes than as a scalar before: they depend on something else, "
+                                   "or round differently",
+                               t, expected[k], found[k]);
+        }
+        state = updated<Way::apply>(state, g, t);
+      }
+      const Array g = gradient();
+      std::array<double, R::norms> some, others;
+      for (std::size_t k = 0; k < R::norms; ++k) {
+        some[k] = static_cast<double>(k + 2);
+        others[k] = static_cast<double>((k + 2) * (k + 5));
+      }
+      const auto c = rule_.at(steps);
+      if (updated_with<Way::apply>(R::with_norms(c, some), state, g) ==
+          updated_with<Way::apply>(R::with_norms(c, others), state, g))
+        return fail_norm("with_norms has no effect on the update", steps, 0, 0);
+    }
+    return true;
+  }
+  auto norms_of(const State& s, const Array& g, Step t, kernel::Simd simd) const {
+    std::array<const T*, slot_count> slots;
+    for (std::size_t k = 0; k != slot_count; ++k) slots[k] = s[k + 1].data();
+    return kernel::norms<R>(rule_.at(t), s[0].data(), slots, g.data(), n, T{1}, nullptr, simd);
+  }
+  bool fail_norm(std::string fault, Step t, double expected, double found) {
+    report_ = {std::move(fault), "norms", 0, t, expected, found};
+    return false;
+  }
+
   bool low_bits() {
     if constexpr (BoundedOptimizer<R>)
       for (Step applied : {0, 9, 999}) {
@@ -385,16 +440,11 @@ class RuleTrial {
 
   T sign() { return random() % 2 == 0 ? T(1) : T(-1); }
   T uniform() { return static_cast<T>(random() % 16777216) / T(16777216); }
-  std::uint64_t random() {  // splitmix64
-    std::uint64_t z = seed_ += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-  }
+  std::uint64_t random() { return values_.random(); }
 
   const R& rule_;
   RuleReport report_;
-  std::uint64_t seed_ = 1;
+  Provoking<T> values_{1};
 };
 
 }  // namespace detail
@@ -403,9 +453,10 @@ class RuleTrial {
 //! the concepts cannot see: parameters that never move, slots never written, a gradient without
 //! effect, a revert that does not invert (law 5), results that depend on more than the arguments,
 //! other bits in lanes than as a scalar (zeros, denormals, infinities and NaNs included), NaNs out
-//! of ordinary values. A BoundedOptimizer also undoes 10^5 single updates with its low bits (laws 6
-//! to 8), where it says that it is bounded; `element` is then the sample. A rule without revert is
-//! checked for the rest. Cost: milliseconds; for a BoundedOptimizer tens of them.
+//! of ordinary values. Of a NormRule also its terms, and whether the norms matter. A
+//! BoundedOptimizer also undoes 10^5 single updates with its low bits (laws 6 to 8), where it says
+//! that it is bounded; `element` is then the sample. A rule without revert is checked for the rest.
+//! Cost: milliseconds; for a BoundedOptimizer tens of them.
 template <Rule R>
 [[nodiscard]] RuleReport check_rule_report(const R& rule) {
   RuleReport report = detail::RuleTrial<R, float>{rule}.run();
