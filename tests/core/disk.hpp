@@ -69,6 +69,10 @@ struct Disk {
     for (const auto& [name, node] : now) names.push_back(name);
     return names;
   }
+  bool make_directory(const std::string&) {
+    change();
+    return false;  // a path needs no directory here
+  }
   void sync_directory(const std::string&) {
     change();
     durable = now;

@@ -57,6 +57,7 @@ TEST_CASE("what is written is read, from any offset") {
   file.write(view("hello, "));
   file.write({});
   file.write(view("world"));
+  file.start_writing();
   file.sync();
   file.close();
   files.sync_directory(scratch.path);
@@ -215,6 +216,22 @@ TEST_CASE("a full disk and a file size limit are errors with their errno") {
   CHECK(code == EFBIG);
 }
 
+TEST_CASE("a directory is made once, and nothing else passes for one") {
+  Scratch scratch;
+  PosixFileSystem files;
+  CHECK(files.make_directory(scratch / "new"));
+  CHECK_FALSE(files.make_directory(scratch / "new"));
+  std::filesystem::create_directory_symlink("new", scratch / "link");
+  CHECK_FALSE(files.make_directory(scratch / "link"));
+  files.create(scratch / "file");
+  CHECK(error_of([&] { files.make_directory(scratch / "file"); }) == ENOTDIR);
+  CHECK(error_of([&] { files.make_directory(scratch / "absent/new"); }) == ENOENT);
+  std::filesystem::create_symlink("loop", scratch / "loop");
+  CHECK(error_of([&] { files.make_directory(scratch / "loop"); }) == ELOOP);
+  std::filesystem::create_symlink("nowhere", scratch / "dangling");
+  CHECK(error_of([&] { files.make_directory(scratch / "dangling"); }) == ENOENT);
+}
+
 TEST_CASE("the directory of a path") {
   CHECK(mend::directory_of("a") == ".");
   CHECK(mend::directory_of("a/b") == "a");
@@ -231,6 +248,7 @@ struct NoRename {  // near miss: everything but rename
   bool link(const std::string&, const std::string&);
   void remove(const std::string&);
   std::vector<std::string> list(const std::string&);
+  bool make_directory(const std::string&);
   void sync_directory(const std::string&);
 };
 static_assert(!mend::FileSystem<NoRename>);

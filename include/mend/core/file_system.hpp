@@ -28,8 +28,9 @@ namespace mend {
 //! everything or throws; read() fills its span from an offset or throws. 3: link() gives a file a
 //! second name only if that name is free, and says whether it was; rename() replaces. 4: contents
 //! are durable after file.sync(), names after sync_directory(): until then a power loss may undo
-//! any of them, in any order. 5: after a failed sync a file is not to be trusted again. Everything
-//! blocks as the disk does. Throws FileError with errno and path.
+//! any of them, in any order. 5: after a failed sync a file is not to be trusted again.
+//! 6: make_directory() says whether it made it; false: a directory was there. Everything blocks as
+//! the disk does. Throws FileError with errno and path.
 template <class F>
 concept FileSystem = requires(F& files, const std::string& path, typename F::File& file,
                               ByteView bytes, std::uint64_t offset, std::span<std::byte> into) {
@@ -44,6 +45,7 @@ concept FileSystem = requires(F& files, const std::string& path, typename F::Fil
   files.rename(path, path);
   files.remove(path);
   { files.list(path) } -> std::same_as<std::vector<std::string>>;
+  { files.make_directory(path) } -> std::same_as<bool>;
   files.sync_directory(path);
 };
 
@@ -120,6 +122,11 @@ class PosixFileSystem {
         throw FileError{"cannot make the file durable; it is abandoned",
                         {.code = errno, .path = path_}};
     }
+    //! Asks the system to begin with the writing of what it holds, and does not wait: a sync then
+    //! finds less left to do, and is the one to report errors.
+    void start_writing() noexcept {
+      (void)::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);
+    }
     //! Throws FileError where the system reports a late write error (network file systems, quotas).
     void close() {
       // Not repeated after EINTR: the descriptor is gone, and its number may be another thread's.
@@ -181,6 +188,15 @@ class PosixFileSystem {
       throw FileError{"cannot list the directory", {.code = errno, .path = directory}};
     std::sort(names.begin(), names.end());
     return names;
+  }
+  //! Not the directories above it. Throws FileError with ENOTDIR where something else is there.
+  bool make_directory(const std::string& directory) {
+    if (::mkdir(directory.c_str(), mode_t{0777}) == 0) return true;
+    int code = errno;
+    struct stat there {};
+    if (code == EEXIST) code = ::stat(directory.c_str(), &there) < 0 ? errno : ENOTDIR;
+    if (code == ENOTDIR && S_ISDIR(there.st_mode)) return false;
+    throw FileError{"cannot make the directory", {.code = code, .path = directory}};
   }
   void sync_directory(const std::string& directory) {
     File file{opened(directory, O_RDONLY | O_DIRECTORY, "cannot open the directory"), directory};

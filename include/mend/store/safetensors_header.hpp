@@ -1,20 +1,19 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "mend/core/dtype.hpp"
 #include "mend/core/error.hpp"
 #include "mend/core/text.hpp"
+#include "mend/store/json.hpp"
 
 namespace mend::store {
 
@@ -88,14 +87,14 @@ namespace detail {
 
 //! Reads the JSON that a header consists of, and nothing else. Nothing in it nests freely, so that
 //! there is no recursion to bound.
-class HeaderReader {
+class HeaderReader : private JsonReader {
  public:
   HeaderReader(std::string_view text, const std::string& path)
-      : text_{text}, rest_{text}, path_{path} {}
+      : JsonReader{text, "the header", path} {}
 
   SafetensorsHeader header() {
     SafetensorsHeader header;
-    if (rest_.substr(0, 1) != "{") fail("a header begins with '{'");
+    if (rest().substr(0, 1) != "{") fail("a header begins with '{'");
     object([&](std::string name) {
       if (name == "__metadata__")
         header.metadata = strings();
@@ -109,16 +108,7 @@ class HeaderReader {
     object([&](std::string key) { found.emplace_back(std::move(key), string()); });
     return found;
   }
-  void end() {
-    skip_blanks();
-    if (!rest_.empty()) fail("text after the end");
-  }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw FileError{"the header is damaged at byte " + std::to_string(text_.size() - rest_.size()) +
-                        ": " + what,
-                    {.path = path_}};
-  }
+  using JsonReader::end;
 
  private:
   SafetensorsHeader::Tensor tensor(std::string name) {
@@ -151,118 +141,6 @@ class HeaderReader {
       if (name_of(static_cast<DType>(i)) == name) return static_cast<DType>(i);
     fail("a dtype that mend does not know: '" + std::string{name} + "'");
   }
-
-  //! member(key) reads the value; a key that comes twice is refused.
-  void object(auto member) {
-    std::unordered_set<std::string> keys;
-    sequence('{', '}', [&] {
-      std::string key = string();
-      if (!keys.insert(key).second) fail("'" + key + "' comes twice");
-      expect(':');
-      member(std::move(key));
-    });
-  }
-  void array(auto element) { sequence('[', ']', element); }
-  void sequence(char open, char close, auto element) {
-    expect(open);
-    if (accept(close)) return;
-    do element();
-    while (accept(','));
-    expect(close);
-  }
-
-  void skip_blanks() {
-    rest_.remove_prefix(std::min(rest_.find_first_not_of(" \n\r\t"), rest_.size()));
-  }
-  bool accept(char c) {
-    skip_blanks();
-    if (rest_.empty() || rest_[0] != c) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  void expect(char c) {
-    if (!accept(c)) fail(std::string{"'"} + c + "' is missing");
-  }
-
-  std::int64_t integer() {
-    skip_blanks();
-    std::size_t digits = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
-    std::int64_t value = 0;
-    auto [end, error] = std::from_chars(rest_.data(), rest_.data() + digits, value);
-    if (digits == 0 || error != std::errc{}) fail("a number from 0 to 2^63 - 1 is missing");
-    if (digits > 1 && rest_[0] == '0') fail("a number with a leading zero");
-    rest_.remove_prefix(digits);
-    return value;
-  }
-
-  std::string string() {
-    expect('"');
-    std::string out;
-    while (!rest_.empty() && rest_[0] != '"') {
-      if (rest_[0] == '\\') {
-        rest_.remove_prefix(1);
-        escape(out);
-        continue;
-      }
-      std::size_t n = utf8_sequence(rest_);
-      if (n == 0) fail("a string that is not UTF-8");
-      if (static_cast<unsigned char>(rest_[0]) < 0x20) fail("a control character in a string");
-      out += rest_.substr(0, n);
-      rest_.remove_prefix(n);
-    }
-    if (rest_.empty()) fail("a string without an end");
-    rest_.remove_prefix(1);
-    return out;
-  }
-
-  void escape(std::string& out) {
-    if (rest_.empty()) fail("a string without an end");
-    char c = rest_[0];
-    if (c == 'u') {
-      std::uint32_t code = unit();
-      if (code >= 0xd800 && code <= 0xdbff && rest_.substr(0, 2) == "\\u") {
-        rest_.remove_prefix(1);
-        std::uint32_t low = unit();
-        if (low < 0xdc00 || low > 0xdfff) fail("half of a surrogate pair");
-        code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-      } else if (code >= 0xd800 && code <= 0xdfff) {
-        fail("half of a surrogate pair");
-      }
-      append_utf8(out, code);
-      return;
-    }
-    constexpr std::string_view names = "\"\\/bfnrt", meanings = "\"\\/\b\f\n\r\t";
-    std::size_t which = names.find(c);
-    if (which == names.npos) fail("an unknown escape");
-    out += meanings[which];
-    rest_.remove_prefix(1);
-  }
-  //! The four digits after a 'u'.
-  std::uint32_t unit() {
-    std::uint32_t code = 0;
-    std::string_view digits = rest_.substr(1, 4);
-    if (digits.size() != 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos)
-      fail("four digits are missing after \\u");
-    std::from_chars(digits.data(), digits.data() + 4, code, 16);
-    rest_.remove_prefix(5);
-    return code;
-  }
-  static void append_utf8(std::string& out, std::uint32_t code) {
-    auto put = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
-    auto follow = [&](int shift) { put(0x80 | (code >> shift & 0x3f)); };
-    if (code < 0x80) {
-      put(code);
-    } else if (code < 0x800) {
-      put(0xc0 | code >> 6), follow(0);
-    } else if (code < 0x10000) {
-      put(0xe0 | code >> 12), follow(6), follow(0);
-    } else {
-      put(0xf0 | code >> 18), follow(12), follow(6), follow(0);
-    }
-  }
-
-  std::string_view text_, rest_;
-  const std::string& path_;
 };
 
 //! Bytes of a tensor; empty where the number does not fit.
