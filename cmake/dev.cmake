@@ -14,7 +14,9 @@ endif()
 if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(MEND_CCACHE ccache)
   if(MEND_CCACHE)
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${MEND_CCACHE})
+    # Paths count from the project's root, so that one clone finds what another has compiled.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MEND_CCACHE})
   endif()
 endif()
 
