@@ -11,9 +11,9 @@ packages="g++ clang clang-format cmake ninja-build"
 packages="$packages doctest-dev spin libfmt-dev libcli11-dev libeigen3-dev zlib1g-dev"
 packages="$packages dataset-fashion-mnist"
 # References of benchmarks and tests (libtorch-dev needs a BLAS), faster rebuilds, plots, static
-# checks, the tests on aarch64.
+# checks, clang's sanitizers and fuzzer, the tests on aarch64.
 optional="libgloo-dev libbenchmark-dev libtorch-dev libopenblas0-pthread ccache gnuplot-nox"
-optional="$optional clang-tidy git g++-aarch64-linux-gnu qemu-user-static"
+optional="$optional clang-tidy libclang-rt-dev git g++-aarch64-linux-gnu qemu-user-static"
 
 usage="usage: sh cmake/install-deps.sh [--all]"
 case "${1-}" in

@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <mend/optim/adam.hpp>
+#include <mend/optim/rmsprop.hpp>
+#include <mend/optim/sgd.hpp>
+
 #include <array>
 #include <cstddef>
 #include <string_view>
@@ -84,4 +88,18 @@ TEST_CASE("without a record a rule's estimate is what it restores") {
   Mine::revert<Real>(p, none, Real{4}, c);
   p.store(&value);
   CHECK(value == 1);
+}
+
+TEST_CASE("a coefficient that a float rounds onto a limit is outside") {
+  using mend::between;
+  static_assert(between(0.75, 0.8, 1));
+  static_assert(!between(0.75, 0.75, 1));
+  static_assert(!between(0.75, 0x1.8000008p-1, 1), "0.75 as a float");
+  static_assert(between(0.75, 0x1.800002p-1, 1), "the next float");
+  static_assert(!between(0.5, 0x1.ffffffp-1, 1), "1 as a float");
+  const double nearly = 0x1.8000008p-1;
+  CHECK(!mend::Adam::bounded(mend::Adam{.beta2 = nearly}.at(9)));
+  CHECK(!mend::RmsProp::bounded(mend::RmsProp{.alpha = nearly}.at(9)));
+  CHECK(!mend::Sgd::bounded(mend::Sgd{.lr = 1, .weight_decay = 1 - nearly}.at(9)));
+  CHECK(mend::Adam::bounded(mend::Adam{}.at(9)));
 }

@@ -7,6 +7,7 @@
 #include <mend/optim/norm_rule.hpp>
 
 #include <array>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -76,6 +77,25 @@ struct TermsOfZero : WithNorms {
 };
 struct IgnoresNorms : WithNorms {
   static Coefficients with_norms(const Coefficients& c, const std::array<double, 2>&) { return c; }
+};
+
+struct RevertsByOtherType : Sound {
+  template <class Real>
+  MEND_RULE static void revert(Real& p, mend::Slots<Real, 1>& s, const Real&, const auto& c) {
+    p = p + c.lr * s[0];
+  }
+};
+struct BitsThatDoNotAddUp : Sound {
+  static constexpr std::array<int, 2> kept_bits{2, 3};
+};
+struct FailsLate : Base<0> {
+  Coefficients at(mend::Step applied) const {
+    return {applied.value() > 1000 ? std::numeric_limits<float>::infinity() : 0.01f, 0};
+  }
+  template <class Real>
+  MEND_RULE static void apply(Real& p, mend::Slots<Real, 0>&, Real g, const auto& c) {
+    p = p - g * c.lr;
+  }
 };
 
 struct NeverMoves : Base<0> {
@@ -330,6 +350,22 @@ TEST_CASE("terms of norms that are not what they should be, and norms without ef
   finds<CountsTerms>("prepare gives other terms in scalar lanes", "norms");
   finds<TermsOfZero>("prepare makes a norm infinite or NaN", "norms");
   finds<IgnoresNorms>("with_norms has no effect", "norms");
+}
+
+TEST_CASE("a revert or bits that no concept accepts, and so nobody uses") {
+  static_assert(mend::Rule<RevertsByOtherType> && !mend::InvertibleOptimizer<RevertsByOtherType>);
+  finds<RevertsByOtherType>("revert has another type than apply's");
+  static_assert(!mend::BoundedOptimizer<BitsThatDoNotAddUp>);
+  finds<BitsThatDoNotAddUp>("kept_bits is there and the rule is no mend::BoundedOptimizer");
+}
+
+TEST_CASE("what goes wrong only after many updates") { finds<FailsLate>("infinite or NaN"); }
+
+TEST_CASE("a report in one line") {
+  CHECK(mend::check_rule_report<Sound>().to_string() == "no fault");
+  const std::string text = mend::check_rule_report<RevertsOtherWay>().to_string();
+  CHECK(text.find("revert does not restore") == 0);
+  CHECK(text.find("(p[0] after 0 updates: ") != std::string::npos);
 }
 
 TEST_CASE("bounds that do not hold, and records that are told otherwise") {

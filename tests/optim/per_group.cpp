@@ -86,8 +86,8 @@ TEST_CASE("groups without a name of their own are refused") {
 
 TEST_CASE("the options of every group are checked") {
   CHECK_NOTHROW(mend::check_options(PerGroup{Momentum{}, {{"a", Momentum{}}}}));
-  CHECK_THROWS_AS(mend::check_options(PerGroup{Momentum{}, {{"a", Momentum{.beta = 1}}}}),
-                  mend::OptionError);
+  CHECK_THROWS_WITH_AS(mend::check_options(PerGroup{Momentum{}, {{"a", Momentum{.beta = 1}}}}),
+                       doctest::Contains("group 'a': Momentum: beta = 1 must"), mend::OptionError);
   CHECK_THROWS_AS(mend::check_options(PerGroup{Momentum{.beta = 1}, {{"a", Momentum{}}}}),
                   mend::OptionError);
 }

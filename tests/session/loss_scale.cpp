@@ -9,6 +9,7 @@
 #include <mend/optim/sgd.hpp>
 #include <mend/session/session.hpp>
 
+#include <cfenv>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -126,8 +127,33 @@ TEST_CASE("a scale that is missing or no number is an error that says what to do
   CHECK_THROWS_WITH_AS(
       (Session{without, Sgd{}, comm, DynamicLossScale{}}),
       "DynamicLossScale needs a replicated float 'loss_scale': state.add_scalar(\"loss_scale\", a "
-      "float of yours)",
+      "float of yours); nothing of that name is registered",
       StateError);
+  double wide = 1;
+  TrainState other_type;
+  other_type.add("w", w, g).add_scalar("loss_scale", wide);
+  CHECK_THROWS_WITH_AS((Session{other_type, Sgd{}, comm, DynamicLossScale{}}),
+                       doctest::Contains("it is F64"), StateError);
   Session session{zero, Sgd{}, other, DynamicLossScale{}};
   CHECK_THROWS_AS(session.train(1, [](Step) {}), StateError);
+}
+
+TEST_CASE("the trainer's rounding mode changes nothing") {
+  const auto run = [](int mode, auto policy) {
+    Scaled scaled;
+    ThreadComm comm;
+    Session session{scaled.state, Adam{.lr = 0.1}, comm, policy};
+    std::fesetround(mode);
+    int inside = 0;
+    session.train(
+        8, [&](Step s) { scaled.step(s, s == Step{1}); },
+        [&](const Committed&) { inside = std::fegetround(); });
+    const int after = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    CHECK(inside == mode);
+    CHECK(after == mode);
+    return scaled.state.hash();
+  };
+  const DynamicLossScale scaling{.growth = 1.1, .growth_interval = 2};
+  CHECK(run(FE_UPWARD, scaling) == run(FE_TONEAREST, scaling));
 }

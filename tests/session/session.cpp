@@ -788,6 +788,32 @@ TEST_CASE("a session that could not be made leaves the state free") {
   session.train(1, [&](Step s) { return m.forward_backward(s, 0); });
 }
 
+TEST_CASE("what cannot work on one rank ends the run, in its words, and replaces nobody") {
+  on_ranks(
+      3,
+      [](ThreadComm& comm) {
+        Model m;
+        Session session{m.state, Sgd{.lr = comm.rank() == 1 ? -1.0 : 0.1}, comm, ReplicaRecovery{}};
+        session.train(3, [&](Step s) { return m.forward_backward(s, comm.rank()); });
+      },
+      [](const comm::Outcome& o) {
+        CHECK(!o.finished);
+        CHECK(o.reason.find("rank 1: Sgd: lr = -1 must") == 0);
+      });
+}
+
+TEST_CASE("a copy is rounded when the session is made, and again after a load") {
+  std::vector<float> master(4, 1), gradient(4);
+  std::vector<Half> low(4, {0});
+  TrainState state;
+  state.add("w", master, gradient).add_copy("w", low);
+  ThreadComm comm;
+  Session session{state, Sgd{}, comm};
+  CHECK(low[0].bits == kernel::float_to_bf16(1));
+  master.assign(4, 2);  // as a load does
+  session.train(1, [&](Step) { CHECK(low[3].bits == kernel::float_to_bf16(2)); });
+}
+
 TEST_CASE("a container that was resized after registration is found at the next step") {
   for (bool in_step : {false, true}) {
     Model m;

@@ -264,6 +264,17 @@ TEST_CASE("a group that no tensor is in is a mistake") {
                        "PerGroup: no tensor was added with group 'slwo'", OptionError);
 }
 
+TEST_CASE("so is a tensor's group that PerGroup does not name") {
+  std::vector<float> a(2), ga(2), b(2), gb(2);
+  TrainState state;
+  state.add("a", a, ga, {.group = "no_decay"}).add("b", b, gb, {.group = "no_deacy"});
+  state.freeze();
+  CHECK_THROWS_WITH_AS(
+      (Updater{state, PerGroup{Sgd{}, {{"no_decay", Sgd{}}}}, 1}),
+      doctest::Contains("a tensor was added with group 'no_deacy', which PerGroup does not name"),
+      OptionError);
+}
+
 TEST_CASE("a group without options of its own is a mistake") {
   std::vector<float> a(2), ga(2);
   TrainState state;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -65,6 +67,13 @@ inline void append_json(std::string& out, std::string_view text) {
     text.remove_prefix(n == 0 ? 1 : n);
   }
   out += '"';
+}
+
+//! "0.001": the number as %g prints it.
+[[nodiscard]] inline std::string shortest(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g", value);
+  return text.data();
 }
 
 }  // namespace mend

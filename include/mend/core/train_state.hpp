@@ -364,6 +364,8 @@ class TrainState {
   //! Committed steps and applied updates so far; kept by the session, stored by save.
   std::int64_t step = 0;
   std::int64_t applied = 0;
+  //! Set by the session while some tensors are updated for a step that is not committed.
+  bool half_updated = false;
   //! Whose state this is: the place in the session's group. Kept by the session; a file with
   //! per-rank state says it, and is loaded on that rank of a group of that size only.
   int rank = 0, size = 1;
@@ -378,10 +380,20 @@ class TrainState {
     for (const Copy& c : e.copies) refuse_moved(e, c.moved, "a copy of ");
   }
 
+  //! Throws StateError while an undo policy has updated tensors of a step that is not committed:
+  //! what is there now is no step's state.
+  void refuse_half_updated() const {
+    if (half_updated)
+      throw StateError{"step " + std::to_string(step) +
+                       " is not committed and some tensors are updated for it already; save in "
+                       "what is called after a commit, or call session.discard() first"};
+  }
+
   //! Of all that is registered, within a session with optimizer slots, and of both counters above:
   //! the same state, the same hash. Per-rank entries and copies count, so that ranks may differ.
   //! Cost: a pass over memory, and what the save functions do.
   [[nodiscard]] Hash128 hash() const {
+    refuse_half_updated();
     StateHash all;
     Bytes room;
     for (const Entry& e : entries_) {

@@ -9,6 +9,14 @@
 
 namespace mend {
 
+//! Whether a coefficient lies between limits in the parameters' type, be it float or double: as a
+//! float it may be rounded onto a limit. For `bounded` of a rule.
+[[nodiscard]] constexpr bool between(double low, double x, double high) {
+  const auto narrow = static_cast<float>(x);
+  return low < x && x < high && static_cast<float>(low) < narrow &&
+         narrow < static_cast<float>(high);
+}
+
 //! What a rule's apply and revert tell about their roundings, when nobody keeps a record.
 //!
 //!   keep(k, now, remainder)             in apply: array k (0: p, k: slot k - 1) became `now`;
@@ -30,6 +38,17 @@ namespace detail {
 template <class R, class Real>
 using RecordedFunction = void (*)(Real&, Slots<Real, R::slots.size()>&, Real,
                                   const typename R::Coefficients&, Unrecorded&);
+
+//! Whether elements fill a record's words: each at least one bit, together 2, 4, 8 or 16.
+template <std::size_t n>
+constexpr bool add_up(const std::array<int, n>& bits) {
+  int sum = 0;
+  for (int b : bits) {
+    if (b < 1) return false;
+    sum += b;
+  }
+  return sum == 2 || sum == 4 || sum == 8 || sum == 16;
+}
 
 }  // namespace detail
 
@@ -53,6 +72,7 @@ using RecordedFunction = void (*)(Real&, Slots<Real, R::slots.size()>&, Real,
 template <class R>
 concept BoundedOptimizer = InvertibleOptimizer<R> && requires(const typename R::Coefficients& c) {
   requires std::same_as<decltype(R::kept_bits), const std::array<int, 1 + R::slots.size()>>;
+  requires detail::add_up(R::kept_bits);
   { R::bounded(c) } -> std::same_as<bool>;
   // Record is deduced: nvcc takes a second explicit argument for the type of c.
   static_cast<detail::RecordedFunction<R, kernel::Scalar<float>>>(

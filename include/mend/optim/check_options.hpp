@@ -1,19 +1,17 @@
 #pragma once
 
 #include <cmath>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
 #include "mend/core/error.hpp"
+#include "mend/core/text.hpp"
 
 namespace mend {
 
 //! Throws OptionError "what = value must ...".
 [[noreturn]] inline void refuse_value(std::string_view what, double value, std::string_view must) {
-  char number[32];
-  std::snprintf(number, sizeof number, "%g", value);
-  throw OptionError{std::string{what} + " = " + number + " must " + std::string{must}};
+  throw OptionError{std::string{what} + " = " + shortest(value) + " must " + std::string{must}};
 }
 
 //! Throws OptionError "rule: field = value must ..." where `good` is false; a NaN is never good.

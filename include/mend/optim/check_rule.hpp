@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "mend/core/step.hpp"
+#include "mend/core/text.hpp"
 #include "mend/kernel/host/apply.hpp"
 #include "mend/kernel/host/norms.hpp"
 #include "mend/kernel/host/scalar.hpp"
@@ -37,6 +38,14 @@ struct RuleReport {
   double expected = 0, found = 0;
 
   [[nodiscard]] explicit operator bool() const { return fault.empty(); }
+
+  //! "no fault", or all of it in one line.
+  [[nodiscard]] std::string to_string() const {
+    if (fault.empty()) return "no fault";
+    return fault + " (" + array + "[" + std::to_string(element) + "] after " +
+           std::to_string(step.value()) + " updates: " + shortest(found) + ", expected " +
+           shortest(expected) + ")";
+  }
 };
 
 namespace detail {
@@ -193,6 +202,16 @@ class LowBitsTrial {
   Provoking<T> values_;
 };
 
+template <class R>
+concept HasRevert = requires {
+  &R::template revert<kernel::Scalar<float>>;
+};
+
+template <class R>
+concept HasKeptBits = requires {
+  R::kept_bits;
+};
+
 //! A rule on a few hundred parameters of type T, with every fault turned into a report.
 template <Rule R, class T>
 class RuleTrial {
@@ -200,7 +219,8 @@ class RuleTrial {
   explicit RuleTrial(const R& rule) : rule_{rule} {}
 
   RuleReport run() {
-    return ordinary_steps() && special_values() && fresh_zero() && norms() && low_bits()
+    return types() && far_steps() && ordinary_steps() && special_values() && fresh_zero() &&
+                   norms() && low_bits()
                ? RuleReport{}
                : report_;
   }
@@ -229,6 +249,31 @@ class RuleTrial {
     else
       kernel::revert<R>(c, s[0].data(), slots, g.data(), n, T{1}, simd);
     return s;
+  }
+
+  //! What a rule meant to have, and no concept sees.
+  bool types() {
+    if constexpr (HasRevert<R> && !InvertibleOptimizer<R>)
+      return fail("revert has another type than apply's, so that nobody calls it", 0, 0, 0, 0, 0);
+    if constexpr (HasKeptBits<R> && !BoundedOptimizer<R>)
+      return fail(
+          "kept_bits is there and the rule is no mend::BoundedOptimizer: apply and revert "
+          "with a record or bounded() have another type, or the bits do not add up",
+          0, 0, 0, 0, 0);
+    return true;
+  }
+  bool far_steps() {
+    const State state = fresh();
+    const Array g = gradient();
+    for (Step applied : {99, 9'999, 999'999}) {
+      const State next = updated<Way::apply>(state, g, applied);
+      for (std::size_t k = 0; k < next.size(); ++k)
+        for (std::size_t i = 0; i < n; ++i)
+          if (!std::isfinite(next[k][i]))
+            return fail("apply makes a value infinite or NaN from ordinary ones", k, i, applied,
+                        state[k][i], next[k][i]);
+    }
+    return true;
   }
 
   bool ordinary_steps() {
@@ -457,22 +502,26 @@ class RuleTrial {
 //! BoundedOptimizer also undoes 10^5 single updates with its low bits (laws 6 to 8), where it says
 //! that it is bounded; `element` is then the sample. A rule without revert is checked for the rest.
 //! Cost: milliseconds; for a BoundedOptimizer tens of them.
-template <Rule R>
+template <class R>
 [[nodiscard]] RuleReport check_rule_report(const R& rule) {
+  static_assert(
+      Rule<R>,
+      "check_rule: this is no mend::Rule; slots, Coefficients and at() must be there, and "
+      "apply be `void (Real& p, Slots<Real, N>& s, Real g, const auto& c)`");
   RuleReport report = detail::RuleTrial<R, float>{rule}.run();
   return report ? detail::RuleTrial<R, double>{rule}.run() : report;
 }
-template <Rule R>
+template <class R>
   requires std::default_initializable<R>
 [[nodiscard]] RuleReport check_rule_report() { return check_rule_report(R{}); }
 
 //! True for a sound rule; for a user's own tests: `static_assert(mend::Rule<Mine>);
 //! assert(mend::check_rule<Mine>());`
-template <Rule R>
+template <class R>
 [[nodiscard]] bool check_rule(const R& rule) {
   return static_cast<bool>(check_rule_report(rule));
 }
-template <Rule R>
+template <class R>
   requires std::default_initializable<R>
 [[nodiscard]] bool check_rule() { return check_rule(R{}); }
 

@@ -2,6 +2,7 @@
 
 #include "mend/config.hpp"
 #include "mend/kernel/host/scalar.hpp"
+#include "mend/optim/bounded_rule.hpp"
 #include "mend/optim/inverse.hpp"
 
 namespace mend {
@@ -21,7 +22,7 @@ struct DecoupledDecay {
   // Bound with two bits, guard E(p') <= 2 |p' + u|, after which at most 1 ulp of the sum is lost:
   // the estimate rounds once, to a hair: 1 / kept + 1/2 < 2 for kept > 0.75, hence 1; 2 below a
   // power of two.
-  [[nodiscard]] bool bounded() const { return kept > 0.75; }
+  [[nodiscard]] bool bounded() const { return between(0.75, kept, 2); }
 
   template <class Real, class Record>
   MEND_RULE static void apply(Real& p, const Real& u, const auto& c, Record& record) {

@@ -60,7 +60,7 @@ struct Lion {
   // very bits of the old one.
   static constexpr std::array<int, 2> kept_bits{2, 6};
   [[nodiscard]] static bool bounded(const Coefficients& c) {
-    return c.beta2 > 0.5625 && c.beta2 < 0.99999 && c.decay.bounded();
+    return between(0.5625, c.beta2, 0.99999) && c.decay.bounded();
   }
   template <class Real, class Record>
   MEND_RULE static void apply(Real& p, Slots<Real, 1>& s, Real g, const auto& c, Record& record) {

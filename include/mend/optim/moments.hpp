@@ -6,6 +6,7 @@
 
 #include "mend/config.hpp"
 #include "mend/optim/bias_correction.hpp"
+#include "mend/optim/bounded_rule.hpp"
 #include "mend/optim/check_options.hpp"
 #include "mend/optim/inverse.hpp"
 
@@ -46,7 +47,9 @@ struct Moments {
   //      values in the binade below the remainder's, where an ulp is half as large.
   //   v: the estimate rounds once, to a hair: 1 / beta2 + 1/2 < 2, hence 1; 2 below a power of two
   static constexpr int kept_bits_m = 4, kept_bits_v = 2;
-  [[nodiscard]] bool bounded() const { return beta1 > 0.78125 && beta1 < 0.99999 && beta2 > 0.75; }
+  [[nodiscard]] bool bounded() const {
+    return between(0.78125, beta1, 0.99999) && between(0.75, beta2, 2);
+  }
 
   //! What a gradient adds to the averages.
   template <class Real>

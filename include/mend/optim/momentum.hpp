@@ -63,7 +63,7 @@ struct Momentum {
   // leave old values in the binade below the remainder's, where an ulp is half as large.
   static constexpr std::array<int, 2> kept_bits{2, 6};
   [[nodiscard]] static bool bounded(const Coefficients& c) {
-    return c.beta > 0.5625 && c.beta < 0.99999 && c.direct.bounded();
+    return between(0.5625, c.beta, 0.99999) && c.direct.bounded();
   }
   template <class Real, class Record>
   MEND_RULE static void apply(Real& p, Slots<Real, 1>& s, Real g, const auto& c, Record& record) {

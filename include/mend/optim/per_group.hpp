@@ -67,7 +67,13 @@ class PerGroup : public detail::BoundsOf<R>, public detail::NormsOf<R> {
 
   void check() const {
     check_options(fallback_);
-    for (const R& rule : rules_) check_options(rule);
+    for (std::size_t i = 0; i < rules_.size(); ++i) {
+      try {
+        check_options(rules_[i]);
+      } catch (const OptionError& e) {
+        throw OptionError{"group '" + names_[i] + "': " + e.what()};
+      }
+    }
   }
 
   static constexpr auto slots = R::slots;

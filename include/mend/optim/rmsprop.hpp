@@ -59,7 +59,7 @@ struct RmsProp {
 
   // Bounds: of v as in moments.hpp, of p in coupled_decay.hpp. p comes first: e needs it.
   static constexpr std::array<int, 2> kept_bits{2, 2};
-  [[nodiscard]] static bool bounded(const Coefficients& c) { return c.alpha > 0.75; }
+  [[nodiscard]] static bool bounded(const Coefficients& c) { return between(0.75, c.alpha, 2); }
   template <class Real, class Record>
   MEND_RULE static void apply(Real& p, Slots<Real, 1>& s, Real g, const auto& c, Record& record) {
     const Real add = added(p, g, c);

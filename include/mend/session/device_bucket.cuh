@@ -18,6 +18,7 @@
 #include "mend/kernel/cuda/reduce.cuh"
 #include "mend/kernel/cuda/rule_norms.cuh"
 #include "mend/kernel/cuda/span.cuh"
+#include "mend/kernel/host/rounding.hpp"
 #include "mend/optim/bounded_rule.hpp"
 #include "mend/optim/norm_rule.hpp"
 #include "mend/optim/rule.hpp"
@@ -125,6 +126,7 @@ class DeviceCoefficients<R, T> {
   void add_norms(std::vector<typename R::Coefficients>& each, T scale, cudaStream_t stream) {
     norms_.compute_async(each.front(), scale, stream);
     const auto norms = norms_.read(stream);
+    kernel::StandardRounding rounding;  // whatever the trainer has set
     for (std::size_t i = 0; i < each.size(); ++i) each[i] = R::with_norms(each[i], norms[i]);
   }
 

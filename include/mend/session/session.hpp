@@ -25,8 +25,10 @@
 #include "mend/config.hpp"
 #include "mend/core/hash.hpp"
 #include "mend/core/policy.hpp"
+#include "mend/core/text.hpp"
 #include "mend/core/train_state.hpp"
 #include "mend/kernel/host/reduce.hpp"
+#include "mend/kernel/host/rounding.hpp"
 #include "mend/optim/bounded_rule.hpp"
 #include "mend/optim/check_options.hpp"
 #include "mend/optim/clip_norm.hpp"
@@ -185,7 +187,7 @@ class Session {
       "Session reduces gradients: the Communicator needs all_reduce(), or give OwnReduction");
 
  public:
-  Session(TrainState& state, U update, Comm& comm, Policies... policies)
+  Session(TrainState& state, U update, Comm& comm, Policies... policies) try
       : state_{state},
         update_{std::move(update)},
         comm_{comm},
@@ -205,6 +207,11 @@ class Session {
     ready_.assign(plan_.size(), 0);
     released_.assign(state_.entries().size(), false);
     if constexpr (has_device && !own_update) updater_.prepare(plan_);
+    refresh_copies();
+  } catch (const StateError& e) {
+    tell_refused(comm, e.what());
+  } catch (const OptionError& e) {
+    tell_refused(comm, e.what());
   }
   //! The session refers to the state and the communicator, so temporaries are refused.
   Session(TrainState&&, U, Comm&, Policies...) = delete;
@@ -259,13 +266,17 @@ class Session {
       leave(e.what());
       abandon();
       throw;
+    } catch (...) {
+      leave("something that is no std::exception");
+      abandon();
+      throw;
     }
   }
 
   //! For a trainer that keeps its loop: `while (auto step = session.next(500)) { ... }`. Commits
   //! the step before, or returns it again when a failure cut it short; empty once `last` is reached
   //! or the run was asked to stop. Leaving the loop early (break) leaves the step at hand
-  //! uncommitted; leave it on all ranks or on none.
+  //! uncommitted; leave it on all ranks or on none, and see discard().
   std::optional<Step> next(Step last) {
     begin(last);
     if (pending_ && returned_) settle(0);
@@ -274,9 +285,23 @@ class Session {
     return step;
   }
 
-  //! The gradient of this tensor is final: its bucket may travel while the lambda goes on. Call it
-  //! once per step, in the same order on all ranks. With an undo policy the tensor is updated as
-  //! soon as its bucket is reduced: do not read it after this call, in this step.
+  //! After leaving a loop of next() early: buffers, scalars and tensors that were updated early
+  //! become again what they were at the beginning of the step, which is the last commit; so they
+  //! can be saved. On all ranks that left. Does nothing between steps. Throws StateError where a
+  //! container was moved or resized.
+  void discard() {
+    if (!pending_) return;
+    helper_.wait();
+    state_.check();
+    take_back();
+    pending_ = returned_ = false;
+  }
+
+  //! The gradient of this tensor is final: its bucket may travel while the lambda goes on, reduced
+  //! in place. From this call to the end of the step neither read nor write that gradient (so take
+  //! the loss and statistics before it). Call it once per step, in the same order on all ranks.
+  //! With an undo policy the tensor is updated as soon as its bucket is reduced: do not read that
+  //! either.
   void ready(std::string_view name) {
     static_assert(!own_reduction,
                   "ready() is for gradients that mend reduces; OwnReduction does it itself");
@@ -422,7 +447,11 @@ class Session {
       if (e == nullptr || e->kind != TrainState::Kind::scalar || e->dtype != DType::f32 ||
           e->placement.per_rank)
         throw StateError{"DynamicLossScale needs a replicated float '" + scaling.scalar +
-                         "': state.add_scalar(\"" + scaling.scalar + "\", a float of yours)"};
+                         "': state.add_scalar(\"" + scaling.scalar + "\", a float of yours); " +
+                         (e == nullptr ? "nothing of that name is registered"
+                          : e->kind != TrainState::Kind::scalar ? "what has that name is no scalar"
+                          : e->dtype != DType::f32 ? "it is " + std::string{name_of(e->dtype)}
+                                                   : "it differs from rank to rank")};
       loss_scale_ = reinterpret_cast<float*>(e->value);
       state_.add_slot(scaling.scalar + ".good_steps", good_steps_);
     }
@@ -432,7 +461,7 @@ class Session {
     if constexpr (scales_loss) {
       if (!(*loss_scale_ > 0 && std::isfinite(*loss_scale_)))
         throw StateError{"the loss scale '" + policy<DynamicLossScale>().scalar + "' is " +
-                             std::to_string(*loss_scale_) + "; it must be finite and positive",
+                             shortest(*loss_scale_) + "; it must be finite and positive",
                          {.rank = Rank{comm_.rank()}, .step = step_}};
       return static_cast<double>(*loss_scale_);
     } else {
@@ -518,6 +547,7 @@ class Session {
       if (updating_)
         throw StateError{"an exception left step " + std::to_string(step_.value()) +
                          " half updated; load a saved state and begin a new session"};
+      state_.check();
       take_back();
     }
     std::fill(reduced_.begin(), reduced_.end(), false);
@@ -770,6 +800,16 @@ class Session {
              "; options that differ from rank to rank, a step function that writes parameters, a "
              "race or memory is to blame");
   }
+  //! What cannot work here works nowhere: the run ends and says so, where a replacement would only
+  //! fail again. The constructor's error goes on to the caller.
+  static void tell_refused(Comm& comm, const std::string& text) noexcept {
+    if constexpr (elastic) {
+      try {
+        if (comm.managed()) comm.tell(Kind::refused, Step{}, std::as_bytes(std::span{text}));
+      } catch (...) {  // the launcher is gone too
+      }
+    }
+  }
   [[noreturn]] void refuse(const std::string& text) {
     if constexpr (elastic) comm_.tell(Kind::refused, step_, std::as_bytes(std::span{text}));
     throw RunStopped{text, {.rank = Rank{comm_.rank()}}};
@@ -804,6 +844,7 @@ class Session {
   void decide() {
     if (decided_) return;
     decided_ = true;
+    kernel::StandardRounding rounding;  // whatever the trainer has set
     if constexpr (clips) {
       double squares = 0;
       for (std::size_t b = 0; b < plan_.size(); ++b)
@@ -826,6 +867,7 @@ class Session {
       if (!coefficients_fixed_) updater_.begin(Step{applied_});
       coefficients_fixed_ = true;
       updated_[b] = true;  // also if it throws: what was done is taken back
+      state_.half_updated = overlapped;
       updater_.apply(plan_[b], scale_);
     }
     reached("update", static_cast<int>(b));
@@ -847,8 +889,9 @@ class Session {
     }
   }
 
-  void commit() {
-    reached("commit");
+  //! What the committed step was like, and the loss scale after it.
+  Committed conclude() {
+    kernel::StandardRounding rounding;  // whatever the trainer has set
     Committed done;
     done.step = step_;
     double loss = 0;
@@ -863,9 +906,15 @@ class Session {
       done.learning_rate = static_cast<float>(updater_.learning_rate(Step{applied_}));
     done.repeated = repeated_;
     done.skipped = skip_;
-    record(trace::EventKind::commit, now(), {});
     if constexpr (scales_loss)
       *loss_scale_ = policy<DynamicLossScale>().next(*loss_scale_, skip_, good_steps_);
+    return done;
+  }
+  void commit() {
+    reached("commit");
+    const Committed done = conclude();
+    record(trace::EventKind::commit, now(), {});
+    state_.half_updated = false;
     if (!skip_) ++applied_;
     step_ = step_.next();
     state_.step = step_.value();
@@ -1017,6 +1066,7 @@ class Session {
         if (std::exchange(updated_[b], false)) updater_.revert(plan_[b]);
       updater_.drop();
       wait_for_device();
+      state_.half_updated = false;
     }
     reached("undo");
     image_.restore();
@@ -1293,8 +1343,9 @@ class Session {
       if (!pending_ || managed()) return;
       try {
         helper_.wait();
+        state_.check();  // what was moved or resized cannot be written to
         take_back();
-      } catch (...) {  // a device that is lost: there is nothing left to save
+      } catch (...) {  // nor a device that is lost: there is nothing left to save
       }
     }
   }

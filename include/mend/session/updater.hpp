@@ -183,6 +183,11 @@ class Updater {
       for (const std::string& name : rule_.names())
         if (std::ranges::find(groups_, name) == groups_.end())
           throw OptionError{"PerGroup: no tensor was added with group '" + name + "'"};
+      for (const std::string& name : groups_)
+        if (name != Traits{}.group && std::ranges::find(rule_.names(), name) == rule_.names().end())
+          throw OptionError{"a tensor was added with group '" + name +
+                            "', which PerGroup does not name; name it there, or leave it out for "
+                            "the options of all others"};
     } else {
       for (const std::string& name : groups_)
         if (name != Traits{}.group)
@@ -306,6 +311,7 @@ class Updater {
   }
   template <class T>
   void take_norms(std::size_t i, const T* p, const T* g) {
+    kernel::StandardRounding rounding;
     Tensor& t = tensors_[i];
     std::array<const T*, slot_count> slots{};
     for (std::size_t s = 0; s != slot_count; ++s) slots[s] = reinterpret_cast<const T*>(t.slots[s]);

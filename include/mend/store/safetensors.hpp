@@ -93,6 +93,15 @@ struct Notes {
   SafetensorsHeader::Strings tied{};
 };
 
+//! The text of a header that ends in a checksum of zeros, with the right one in its place.
+inline std::string sealed(const SafetensorsHeader& header, const std::string& path) {
+  std::string text = header.text();
+  if (text.size() > SafetensorsHeader::longest)
+    throw StateError{"more names than a .safetensors file can list", {.path = path}};
+  return text.replace(text.find(checksum_key) + checksum_key.size(), no_checksum.size(),
+                      hash_bytes(std::as_bytes(std::span{text})).to_hex());
+}
+
 inline std::vector<std::string> words(std::string_view text) {
   std::vector<std::string> found;
   while (!text.empty()) {
@@ -268,6 +277,7 @@ std::string hash_in_file(typename F::File& file, std::uint64_t at, const Tensor&
 template <FileSystem F>
 void save(const TrainState& state, const std::string& path, F& files) {
   using namespace store::detail;
+  state.refuse_half_updated();
   state.check();
   refuse_unstorable(state);
   std::vector<Piece> pieces;
@@ -304,11 +314,7 @@ void save(const TrainState& state, const std::string& path, F& files) {
   if (per_rank_entry(state) != nullptr)
     header.metadata.insert(header.metadata.end() - 1, {{"mend.rank", std::to_string(state.rank)},
                                                        {"mend.size", std::to_string(state.size)}});
-  std::string text = header.text();
-  if (text.size() > store::SafetensorsHeader::longest)
-    throw StateError{"more names than a .safetensors file can list", {.path = path}};
-  text.replace(text.find(checksum_key) + checksum_key.size(), no_checksum.size(),
-               hash_bytes(std::as_bytes(std::span{text})).to_hex());
+  std::string text = sealed(header, path);
   std::uint64_t length = text.size();
   AtomicFile file{files, path};
   file.write(std::as_bytes(std::span{&length, 1}));

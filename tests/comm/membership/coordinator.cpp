@@ -812,6 +812,17 @@ TEST_CASE("a worker whose step function threw gets a lease to end, then it is ki
         Lines{"kill 2", "dragging", "start 4 as rank 1 of 3, a replacement", "end"});
 }
 
+TEST_CASE("the same words from all ranks stop the run at once, wherever each says it stood") {
+  Script s;
+  begin(s);
+  s.failed(1, 5, "called twice (on rank 0, step 5)")
+      .failed(2, 5, "called twice (on rank 1, step 5)");
+  s.failed(3, 5, "called twice (on rank 2, step 5)").ends(1, 1).ends(2, 1).ends(3, 1);
+  std::optional<Outcome> o = s.run(three());
+  REQUIRE(o);
+  CHECK(o->reason == "all ranks threw at step 5: called twice");
+}
+
 TEST_CASE("its words are the reason when nobody can replace it") {
   Script s;
   begin(s);

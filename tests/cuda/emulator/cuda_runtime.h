@@ -226,9 +226,12 @@ inline cudaError_t cudaFreeHost(void* p) {
   return d.call([&] { return d.release(p, false); });
 }
 
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   auto& d = emulator::Device::get();
-  return d.call([&] { return *stream = d.make_stream(), cudaSuccess; });
+  return d.call([&] {
+    *stream = d.make_stream((flags & cudaStreamNonBlocking) == 0);
+    return cudaSuccess;
+  });
 }
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, 0);
@@ -241,7 +244,7 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   auto& d = emulator::Device::get();
   return d.call([&] {
     if (stream == nullptr)
-      d.drain_all();
+      d.drain_blocking();
     else
       d.drain(stream);
     return cudaSuccess;

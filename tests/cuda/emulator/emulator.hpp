@@ -46,6 +46,7 @@ enum cudaError_t {
 struct CUstream_st {
   std::deque<std::function<void()>> work;
   std::uint64_t begun = 0, done = 0;
+  bool blocking = true;  // the default stream waits for it
 };
 struct CUevent_st {
   CUstream_st* stream = nullptr;
@@ -151,8 +152,8 @@ class Device {
   }
 
   void enqueue(CUstream_st* stream, std::function<void()> work) {
-    if (stream == nullptr) {  // the default stream waits for all others
-      drain_all();
+    if (stream == nullptr) {
+      drain_blocking();
       run(work);
       return;
     }
@@ -170,8 +171,14 @@ class Device {
   void drain_all() {
     for (const auto& [stream, owned] : streams_) drain(stream);
   }
-  CUstream_st* make_stream() {
+  //! What the default stream waits for: not the streams made with cudaStreamNonBlocking.
+  void drain_blocking() {
+    for (const auto& [stream, owned] : streams_)
+      if (stream->blocking) drain(stream);
+  }
+  CUstream_st* make_stream(bool blocking) {
     auto stream = std::make_unique<CUstream_st>();
+    stream->blocking = blocking;
     CUstream_st* p = stream.get();
     streams_[p] = std::move(stream);
     return p;

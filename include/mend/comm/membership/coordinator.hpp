@@ -138,10 +138,11 @@ class Coordinator {
       failure_ = "rank " + std::to_string(m.rank) + " threw at step " + std::to_string(h.step) +
                  (text.empty() ? "" : ": " + text);
       // The same on every rank is no accident, and beginning anew would only lead there again.
-      threw_[m.rank] = {h.step, text};
-      if (members_.size() > 1 && threw_.size() == members_.size() && !text.empty() &&
+      const std::string what = text.substr(0, text.rfind(" (on rank "));  // which differs
+      threw_[m.rank] = {h.step, what};
+      if (members_.size() > 1 && threw_.size() == members_.size() && !what.empty() &&
           std::ranges::all_of(threw_, [&](const auto& t) { return t.second == threw_[m.rank]; }))
-        stop("all ranks threw at step " + std::to_string(h.step) + ": " + text);
+        stop("all ranks threw at step " + std::to_string(h.step) + ": " + what);
       return;
     }
     if (h.generation != generation_.value()) return;  // of an older generation: no effect

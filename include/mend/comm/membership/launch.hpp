@@ -49,7 +49,10 @@ inline void report(TcpHub& hub, const trace::Event& e, Time trouble) {
   } else if (e.kind == EventKind::death || e.name == "suspect") {
     hub.note(rank + std::string{e.label()} + text);
   } else if (e.name == "joined" && e.generation > Generation{}) {
-    hub.note(rank + "replaced (pid " + std::to_string(hub.pids()[e.rank]) + ")");
+    const auto pids = hub.pids();
+    const auto pid = pids.find(e.rank);  // it may have ended already
+    hub.note(rank + "replaced" +
+             (pid == pids.end() ? "" : " (pid " + std::to_string(pid->second) + ")"));
   } else if (e.name == "restore" && e.generation > Generation{1}) {
     hub.note("nobody holds the state any more: the run begins again at " + step);
   } else if (e.name == "go" && e.generation > Generation{1}) {
