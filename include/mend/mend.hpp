@@ -4,6 +4,7 @@
 
 #include "mend/config.hpp"  // first: it says what compiler is needed
 
+#include "mend/checkpoint/full.hpp"
 #include "mend/comm/communicator.hpp"
 #include "mend/comm/tcp.hpp"
 #include "mend/comm/threads.hpp"
@@ -39,4 +40,6 @@
 #include "mend/optim/undo/roll_forward.hpp"
 #include "mend/optim/undo/snapshot.hpp"
 #include "mend/session/session.hpp"
+#include "mend/store/directory.hpp"
+#include "mend/store/memory.hpp"
 #include "mend/store/safetensors.hpp"

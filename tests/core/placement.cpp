@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+using mend::OnResize;
 using mend::PerRank;
 using mend::Placement;
 using mend::Replicated;
@@ -37,4 +38,11 @@ TEST_CASE("a slice is per rank, and copied only where that is said") {
   CHECK(p.slice.at == std::vector<std::int64_t>{2, 0});
   CHECK(p.slice.extent == std::vector<std::int64_t>{2, 4});
   CHECK(Placement{Slice{}, PerRank{.copies = 2}}.copies == 2);
+}
+
+TEST_CASE("another rank count is an error unless the placement says what to do") {
+  CHECK(Placement{PerRank{}}.on_resize == OnResize::refuse);
+  CHECK(Placement{PerRank{.on_resize = OnResize::reset}}.on_resize == OnResize::reset);
+  CHECK(Placement{PerRank{.on_resize = OnResize::from_rank_0}}.on_resize == OnResize::from_rank_0);
+  CHECK(Placement{Slice{}}.on_resize == OnResize::refuse);
 }

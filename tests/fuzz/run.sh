@@ -8,7 +8,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 command -v clang++ >/dev/null || { echo "skipped: clang++ is not installed"; exit 77; }
 work=$(mktemp -d) || exit 1
-cd "$work" && echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' >probe.cpp
+cd "$work" || exit 1
+echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' >probe.cpp
 clang++ -fsanitize=fuzzer,address probe.cpp -o probe 2>/dev/null ||
   { echo "skipped: clang++ has no fuzzer here (Debian: libclang-rt-dev)"; exit 77; }
 

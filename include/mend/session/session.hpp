@@ -90,6 +90,22 @@ struct DeviceOf<P, Ps...> {
   using type = P;
 };
 
+//! The policy's checkpoints: FullCheckpoints for mend::FullCheckpointer; none when none is given.
+struct NoCheckpoints {
+  static constexpr std::size_t record_words = 0;
+};
+template <class... Ps>
+struct CheckpointsOf {
+  using type = NoCheckpoints;
+};
+template <class P, class... Ps>
+struct CheckpointsOf<P, Ps...> : CheckpointsOf<Ps...> {};
+template <class P, class... Ps>
+  requires requires { typename P::Checkpoints; }
+struct CheckpointsOf<P, Ps...> {
+  using type = typename P::Checkpoints;
+};
+
 struct NoUpdater {
   void drop() {}
 };
@@ -157,6 +173,12 @@ class Session {
   static constexpr bool scales_loss = detail::count_of<DynamicLossScale, Policies...> > 0;
   static constexpr bool skips =
       clips || scales_loss || detail::count_of<SkipNonFinite, Policies...> > 0;
+  using Checkpoints = typename detail::CheckpointsOf<Policies...>::type;
+  static constexpr bool checkpointed = !std::same_as<Checkpoints, detail::NoCheckpoints>;
+  static constexpr std::size_t closing_words = 2 + Checkpoints::record_words;  // of a rank
+  static_assert(!checkpointed || comm::Elastic<Comm>,
+                "FullCheckpointer needs one of mend's communicators, whose ranks tell each other "
+                "what they have written");
   using Undo = typename detail::UndoOf<Policies...>::type;
   static_assert(UndoPolicy<Undo>, "Session: the undo policy does not model mend::UndoPolicy");
   using Device = typename detail::DeviceOf<Policies...>::type;
@@ -198,6 +220,7 @@ class Session {
         image_{state},
         copies_{state},
         transfer_{state, plan_, copies_},
+        checkpoints_{make_checkpoints()},
         step_{state.step},
         applied_{state.applied} {
     refuse_what_cannot_be_restored();
@@ -330,6 +353,17 @@ class Session {
   //! The last committed step, for trainers that call next().
   [[nodiscard]] const std::optional<Committed>& committed() const { return committed_; }
 
+  //! The step of the newest checkpoint that this rank knows to be durable; 0: none. After train()
+  //! has returned it is the same on all ranks: the last step, unless checkpoint_error() says why
+  //! not.
+  [[nodiscard]] Step durable_step() const requires checkpointed {
+    return Step{checkpoints_.durable_step()};
+  }
+  //! Why the last checkpoint that failed did, as far as this rank took part in it; empty: none has.
+  [[nodiscard]] std::string checkpoint_error() const requires checkpointed {
+    return checkpoints_.error();
+  }
+
   //! Bytes that mend holds beyond slots: the before-image, and partners' copies of per-rank state.
   [[nodiscard]] ByteCount before_image_bytes() const { return image_.bytes(); }
   [[nodiscard]] ByteCount partner_copy_bytes() const { return copies_.bytes(); }
@@ -439,6 +473,20 @@ class Session {
     }
   }
 
+  Checkpoints make_checkpoints() const {
+    if constexpr (checkpointed) {
+      std::optional<Checkpoints> made;
+      (
+          [&](const auto& policy) {
+            if constexpr (requires { policy.checkpoints(); }) made.emplace(policy.checkpoints());
+          }(std::get<Policies>(policies_)),
+          ...);
+      return *std::move(made);
+    } else {
+      return {};
+    }
+  }
+
   void register_loss_scale() {
     if constexpr (scales_loss) {
       const auto& scaling = policy<DynamicLossScale>();
@@ -509,6 +557,8 @@ class Session {
     }
     if (finished_ && !managed() && step_ < last) finished_ = false;
     if (!managed()) {
+      if constexpr (checkpointed)
+        if (!begun_) open_checkpoints(true);
       if constexpr (own_reduction)
         if (!begun_) policy<OwnReduction>().rebuild(comm_.rank(), comm_.size());
       begun_ = true;
@@ -517,7 +567,7 @@ class Session {
     if constexpr (elastic) {
       if (!begun_) {
         comm_.claim();
-        has_state_ = !comm_.membership().replacement;
+        has_state_ = !comm_.membership().replacement && !checkpointed;  // the store's may be newer
         recover();
         begun_ = true;
       } else if (finished_ && step_ < last && !stopping_) {
@@ -540,6 +590,8 @@ class Session {
       }
       state_.check();
       wait_for_device();  // for what the trainer did after the last commit
+      if constexpr (checkpointed)
+        checkpoints_.begin_if_due(state_, comm_.rank(), comm_.size(), simulated());
       image_.take();
       repeated_ = false;
       pending_ = true;
@@ -759,9 +811,11 @@ class Session {
   //! Carries what every rank must know to commit: in rank order loss and wish to stop.
   void write_closing_record(double loss) {
     auto n = static_cast<std::size_t>(comm_.size()), r = static_cast<std::size_t>(comm_.rank());
-    closing_.assign(2 * n, 0);
-    closing_[2 * r] = std::bit_cast<std::uint64_t>(loss);
-    closing_[2 * r + 1] = stop_requested_;
+    closing_.assign(closing_words * n, 0);
+    std::uint64_t* mine = &closing_[closing_words * r];
+    mine[0] = std::bit_cast<std::uint64_t>(loss);
+    mine[1] = stop_requested_;
+    if constexpr (checkpointed) std::ranges::copy(checkpoints_.record(), mine + 2);
     transfer_.closing = std::as_bytes(std::span{closing_});
   }
 
@@ -862,7 +916,12 @@ class Session {
     }
     scale_ /= loss_scale();
   }
+  //! A snapshot that is under way must have what the update changes.
+  void before_update() {
+    if constexpr (checkpointed) checkpoints_.before_update();
+  }
   void update(std::size_t b) {
+    before_update();
     if constexpr (!own_update) {
       if (!coefficients_fixed_) updater_.begin(Step{applied_});
       coefficients_fixed_ = true;
@@ -880,6 +939,7 @@ class Session {
     updating_ = !overlapped;
     if constexpr (own_update) {
       if (std::exchange(own_updated_, true)) return;
+      before_update();
       update_(step_);
       refresh_copies();
     } else {
@@ -895,10 +955,10 @@ class Session {
     Committed done;
     done.step = step_;
     double loss = 0;
-    std::size_t ranks = closing_.size() / 2;
+    const std::size_t ranks = closing_.size() / closing_words;
     for (std::size_t r = 0; r < ranks; ++r) {
-      loss += std::bit_cast<double>(closing_[2 * r]);
-      stopping_ = stopping_ || closing_[2 * r + 1] != 0;
+      loss += std::bit_cast<double>(closing_[closing_words * r]);
+      stopping_ = stopping_ || closing_[closing_words * r + 1] != 0;
     }
     done.loss = static_cast<float>(loss / static_cast<double>(ranks));
     done.gradient_norm = static_cast<float>(norm_);
@@ -926,6 +986,12 @@ class Session {
     tell_progress();
     if constexpr (elastic)
       comm_.check_lease();  // who was given up must not act as if it had committed
+    if constexpr (checkpointed) {
+      std::vector<typename Checkpoints::Record> records(closing_.size() / closing_words);
+      for (std::size_t r = 0; r < records.size(); ++r)
+        std::copy_n(&closing_[closing_words * r + 2], records[r].size(), records[r].begin());
+      checkpoints_.committed(records, comm_.rank(), simulated());
+    }
     if (after_) after_(done);
     reached("committed");
   }
@@ -943,13 +1009,17 @@ class Session {
   void finish() {
     if (finished_) return;
     if (!managed()) {
+      flush_checkpoints();
       finished_ = true;
       return;
     }
     if constexpr (elastic) {
       for (bool told = false;;) {
         try {
-          if (!told) comm_.tell(Kind::finished, step_);
+          if (!told) {
+            flush_checkpoints();
+            comm_.tell(Kind::finished, step_);
+          }
           told = true;
           reached("finished");
           Frame f = wait_frame();
@@ -968,6 +1038,84 @@ class Session {
         }
       }
     }
+  }
+
+  // ---- checkpoints ------------------------------------------------------------------------------
+
+  //! Threads beside the trainer's would make the order of a simulation depend on chance.
+  [[nodiscard]] bool simulated() const { return managed() && !concurrent(); }
+
+  //! In every new generation: rank 0 publishes, and tells all what there is; restore: all go on
+  //! from it.
+  void open_checkpoints([[maybe_unused]] bool restore) {
+    if constexpr (checkpointed) {
+      comm_.at(restore ? Step{} : step_);
+      Bytes told;
+      if (comm_.rank() == 0) {
+        try {
+          told = checkpoints_.open(state_, comm_.size());
+        } catch (const Error& e) {
+          if (restore) {
+            tell_refused(comm_, e.what());
+            throw;
+          }
+          told = checkpoints_.nothing(e.what());
+        }
+      }
+      const std::vector<Payload> all = comm_.gather(told);
+      checkpoints_.take_over(all.at(0).view());
+      if (!restore) return;
+      reached("restoring");
+      try {
+        if (!checkpoints_.restore(state_, comm_.rank(), comm_.size())) {
+          if (touched_)
+            throw CommError{
+                "this worker's state is not whole any more and there is no checkpoint to begin "
+                "from; it ends and another one takes its place",
+                {.rank = Rank{comm_.rank()}}};
+          return;
+        }
+      } catch (const StateError& e) {
+        tell_refused(comm_, e.what());
+        throw;
+      } catch (const FileError& e) {
+        tell_refused(comm_, e.what());
+        throw;
+      }
+      step_ = Step{state_.step};
+      applied_ = state_.applied;
+      touched_ = false;
+      comm_.at(step_);
+      copies_.taken_back(-1);
+      refresh_copies();
+      reached("restored");
+    }
+  }
+  //! The state after the last step, too, before anybody leaves.
+  void flush_checkpoints() {
+    if constexpr (checkpointed) {
+      comm_.at(step_);
+      checkpoints_.flush(state_, comm_.rank(), comm_.size(),
+                         [this](const typename Checkpoints::Record& record) {
+                           std::vector<typename Checkpoints::Record> all;
+                           for (const Payload& p : comm_.gather(std::as_bytes(std::span{record}))) {
+                             if (p.size() != sizeof record)
+                               throw CommError{"a record of a checkpoint has another size"};
+                             std::memcpy(&all.emplace_back(), p.data(), sizeof record);
+                           }
+                           return all;
+                         });
+      reached("flushed");
+    }
+  }
+  //! What this rank holds does not count any more: the group goes back to a checkpoint.
+  void give_up_state() {
+    helper_.wait();
+    before_update();
+    updater_.drop();
+    pending_ = returned_ = has_state_ = false;
+    touched_ = true;
+    state_.half_updated = false;
   }
 
   // ---- recovery ---------------------------------------------------------------------------------
@@ -997,6 +1145,7 @@ class Session {
 
   void join_generation() {
     view_ = comm_.await_view();
+    if (checkpointed && has_state_ && begun_ && !replicas) give_up_state();
     if (has_state_ && begun_ && !replicas) {
       std::string text =
           "a member was lost and this session has no recovery policy; add mend::ReplicaRecovery";
@@ -1015,6 +1164,8 @@ class Session {
     report.all_reduced = all_reduced();
     report.copies = copies_.list();
     report.copies_wanted = copies_.wanted();
+    report.restores = checkpointed;
+    report.alone = checkpointed && has_state_without_copies();
     if (!schema_told_) report.schema = schema();
     comm_.tell(Kind::report, step_, comm::encode(report));
     reached("report");
@@ -1024,7 +1175,8 @@ class Session {
     comm::Plan plan = comm::decode_plan(plan_frame.payload.view());
     Step target{plan_frame.header.step};
     reached("plan");
-    if (plan.restore && touched_)
+    if (plan.restore && checkpointed && has_state_) give_up_state();
+    if (plan.restore && touched_ && !checkpointed)
       throw CommError{
           "this worker received half of a state whose holders died, and has no checkpoint to "
           "begin from; it ends and another one takes its place",
@@ -1039,6 +1191,7 @@ class Session {
       if (has_state_ && !plan.restore) become(target, plan);
       if constexpr (!Undo::exact)
         if (!plan.restore) take_over(plan, target);
+      if (plan.restore) open_checkpoints(true);
       hash_state();
       announce();
       wait_control(Kind::feed);
@@ -1053,10 +1206,17 @@ class Session {
     transfer_.done();
     reached("go");
     comm_.at(step_);
+    if (!plan.restore) open_checkpoints(false);
     if constexpr (own_reduction) policy<OwnReduction>().rebuild(comm_.rank(), comm_.size());
     std::vector<Incarnation> members;
     for (const Peer& p : view_.peers) members.push_back(p.heir_of);
     copies_.keep_only(members);
+  }
+
+  [[nodiscard]] bool has_state_without_copies() const {
+    return std::ranges::any_of(state_.entries(), [](const TrainState::Entry& e) {
+      return e.placement.per_rank && e.placement.copies == 0;
+    });
   }
 
   //! Back to the start of the step.
@@ -1098,6 +1258,7 @@ class Session {
     const int source = plan.sources.front();
     const bool in_a_run = begun_ || touched_;  // or fed in one whose Go never came
     if (!in_a_run || !plan.bucket_holders.empty() || comm_.rank() == source) return;
+    before_update();
     has_state_ = false;
     const bool touched = std::exchange(touched_, true);
     transfer_.fetch_state(comm_, target.value(), {source},
@@ -1112,7 +1273,7 @@ class Session {
     std::vector<StateTransfer::Piece> pieces;
     std::vector<std::size_t> missing;
     if (!reduced_[plan_.size()]) {
-      closing_.assign(2 * static_cast<std::size_t>(step_size_), 0);
+      closing_.assign(closing_words * static_cast<std::size_t>(step_size_), 0);
       transfer_.closing = std::as_bytes(std::span{closing_});
     }
     for (std::size_t b = 0; b <= plan_.size(); ++b) {
@@ -1374,6 +1535,7 @@ class Session {
   BeforeImage image_;
   PartnerCopies copies_;
   StateTransfer transfer_;
+  Checkpoints checkpoints_;
 
   Step step_, last_{};
   std::int64_t applied_;

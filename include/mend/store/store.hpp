@@ -1,11 +1,12 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,9 +92,11 @@ template <Store S>
 
 //! 16 hexadecimal digits that nobody else has, whichever host or process it is.
 [[nodiscard]] inline std::string unique_text() {
-  std::random_device random;
+  std::uint64_t random = 0;
+  if (::getentropy(&random, sizeof random) != 0)
+    throw FileError{"no random number from the system", {.code = errno}};
   std::string text;
-  for (int i = 0; i < 16; ++i) text += "0123456789abcdef"[random() & 15];
+  for (int i = 0; i < 16; ++i, random >>= 4) text += "0123456789abcdef"[random & 15];
   return text;
 }
 

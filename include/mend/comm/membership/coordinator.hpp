@@ -88,6 +88,7 @@ class Coordinator {
     std::optional<Report> report{};
     Step reported{};
     std::optional<Bytes> ready{};
+    Step ready_at{};
     std::optional<Step> finished{};
     bool bye = false;
 
@@ -157,7 +158,10 @@ class Coordinator {
         note_commit(Step{h.step});
         phase_deadline_ = after(hub_.now(), phase_limit());
         break;
-      case Kind::ready: m.ready = Bytes{payload.begin(), payload.end()}; break;
+      case Kind::ready:
+        m.ready = Bytes{payload.begin(), payload.end()};
+        m.ready_at = Step{h.step};
+        break;
       case Kind::finished:
         m.finished = Step{h.step};
         note_commit(Step{h.step});
@@ -454,7 +458,7 @@ class Coordinator {
     if (target) {
       for (const Member& m : members_) {
         if (!m.report->has_state) {
-          lost = lost || !holders_of_copies(m, *target, plan);
+          lost = lost || m.report->alone || !holders_of_copies(m, *target, plan);
         } else if (m.reported == *target) {
           plan.sources.push_back(m.rank);
         } else if (m.report->all_reduced) {
@@ -465,16 +469,20 @@ class Coordinator {
         }
       }
     }
-    if (lost)
+    if (lost && std::ranges::all_of(members_, [](const Member& m) { return m.report->restores; })) {
+      plan = {};
+      target.reset();  // all go back to a checkpoint
+    } else if (lost) {
       return stop(
           "the per-rank state of a dead rank was lost together with all its copies, at step " +
           std::to_string(target->value()) + "; PerRank{.copies = 2} survives two deaths at once. " +
           last_death_);
+    }
     plan.restore = !target;
     target_ = plan.restore ? members_.front().reported : *target;
     if (plan.restore)
       for (const Member& m : members_)
-        if (m.reported != target_)
+        if (m.reported != target_ && !m.report->restores)
           return stop(
               "all members that held the state died, and their replacements begin at "
               "different steps: rank " +
@@ -559,6 +567,16 @@ class Coordinator {
 
   void go() {
     if (!same_bits()) return;
+    if (restore_) {  // to what the members found, which the coordinator does not know
+      target_ = members_.front().ready_at;
+      for (const Member& m : members_)
+        if (m.ready_at != target_)
+          return stop("rank " + std::to_string(m.rank) + " restored step " +
+                      std::to_string(m.ready_at.value()) + " and rank " +
+                      std::to_string(members_.front().rank) + " step " +
+                      std::to_string(target_.value()));
+      committed_ = outcome_.step = target_;
+    }
     const Bytes& first = *members_.front().ready;
     if (target_ == Step{0}) {
       if (!initial_hash_) initial_hash_ = first;

@@ -73,6 +73,8 @@ struct Report {
   //! Partner copies of per-rank state that it holds: whose, and which versions (at most two).
   std::vector<std::pair<Incarnation, std::vector<std::int64_t>>> copies{};
   int copies_wanted = 0;  //!< how many partners its own per-rank state asks for
+  bool restores = false;  //!< it can go back to a checkpoint
+  bool alone = false;     //!< some of its state is nowhere else but in a checkpoint
   std::string schema{};   //!< one line per registered entry, and the optimizer; equal on all
 };
 
@@ -140,7 +142,7 @@ inline View decode_view(ByteView bytes) {
 
 inline Bytes encode(const Report& m) {
   ByteWriter w;
-  w.put(m.has_state).put(m.all_reduced).put(m.copies_wanted);
+  w.put(m.has_state).put(m.all_reduced).put(m.copies_wanted).put(m.restores).put(m.alone);
   w.put(static_cast<std::uint32_t>(m.copies.size()));
   for (const auto& [whose, versions] : m.copies) {
     w.put(whose);
@@ -155,6 +157,8 @@ inline Report decode_report(ByteView bytes) {
   m.has_state = r.get<bool>();
   m.all_reduced = r.get<bool>();
   m.copies_wanted = r.get<int>();
+  m.restores = r.get<bool>();
+  m.alone = r.get<bool>();
   auto n = r.get<std::uint32_t>();
   for (std::uint32_t i = 0; i < n; ++i) {
     auto whose = r.get<Incarnation>();
