@@ -59,8 +59,8 @@ void holds(const std::vector<R>& rules, double trust = 0) {
   }
 }
 
-const double just_below_one = 0.99998, low2 = std::nextafter(0.75, 1),
-             low4 = std::nextafter(0.78125, 1), low6 = std::nextafter(0.5625, 1);
+const double just_below_one = 0.99998, low2 = std::nextafter(0.75f, 1.0f),
+             low4 = std::nextafter(0.78125f, 1.0f), low6 = std::nextafter(0.5625f, 1.0f);
 
 }  // namespace
 

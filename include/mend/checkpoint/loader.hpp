@@ -165,8 +165,10 @@ class Loader {
       read.shape = first.place.slice.of;
       all = {.of = read.shape, .at = Shape(read.shape.size(), 0), .extent = read.shape};
     }
-    std::optional<std::uint64_t> size =
-        store::detail::size_of({.name = "", .dtype = read.dtype, .shape = read.shape});
+    store::SafetensorsHeader::Tensor described;  // spelt out for nvcc
+    described.dtype = read.dtype;
+    described.shape = read.shape;
+    const std::optional<std::uint64_t> size = store::detail::size_of(described);
     std::optional<std::vector<Source>> covering;
     if (first.place.kind == Place::Kind::slice)
       covering = blocks(sources, all);

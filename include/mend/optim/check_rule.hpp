@@ -203,8 +203,10 @@ class LowBitsTrial {
 };
 
 template <class R>
-concept HasRevert = requires {
-  &R::template revert<kernel::Scalar<float>>;
+concept HasRevert = requires(kernel::Scalar<float>& x,
+                             Slots<kernel::Scalar<float>, R::slots.size()>& s,
+                             const typename R::Coefficients& c) {
+  R::revert(x, s, x, c);
 };
 
 template <class R>
@@ -219,7 +221,7 @@ class RuleTrial {
   explicit RuleTrial(const R& rule) : rule_{rule} {}
 
   RuleReport run() {
-    return types() && far_steps() && ordinary_steps() && special_values() && fresh_zero() &&
+    return types() && ordinary_steps() && special_values() && far_steps() && fresh_zero() &&
                    norms() && low_bits()
                ? RuleReport{}
                : report_;

@@ -209,13 +209,13 @@ class Session {
       "Session reduces gradients: the Communicator needs all_reduce(), or give OwnReduction");
 
  public:
-  Session(TrainState& state, U update, Comm& comm, Policies... policies) try
+  Session(TrainState& state, U update, Comm& comm, Policies... policies)
       : state_{state},
         update_{std::move(update)},
         comm_{comm},
         policies_{std::move(policies)...},
         frozen_{state},
-        updater_{make_updater()},
+        updater_{telling([this] { return make_updater(); })},
         plan_{state},
         image_{state},
         copies_{state},
@@ -223,7 +223,7 @@ class Session {
         checkpoints_{make_checkpoints()},
         step_{state.step},
         applied_{state.applied} {
-    refuse_what_cannot_be_restored();
+    telling([this] { refuse_what_cannot_be_restored(); });
     note_place();
     reduced_.assign(plan_.size() + 1, false);
     updated_.assign(plan_.size(), false);
@@ -231,10 +231,6 @@ class Session {
     released_.assign(state_.entries().size(), false);
     if constexpr (has_device && !own_update) updater_.prepare(plan_);
     refresh_copies();
-  } catch (const StateError& e) {
-    tell_refused(comm, e.what());
-  } catch (const OptionError& e) {
-    tell_refused(comm, e.what());
   }
   //! The session refers to the state and the communicator, so temporaries are refused.
   Session(TrainState&&, U, Comm&, Policies...) = delete;
@@ -289,8 +285,7 @@ class Session {
       leave(e.what());
       abandon();
       throw;
-    } catch (...) {
-      leave("something that is no std::exception");
+    } catch (...) {  // the destructor tells the group
       abandon();
       throw;
     }
@@ -854,8 +849,20 @@ class Session {
              "; options that differ from rank to rank, a step function that writes parameters, a "
              "race or memory is to blame");
   }
+  //! For the constructor, whose function-try-block nvcc would crash on: errors of f are told.
+  decltype(auto) telling(auto f) {
+    try {
+      return f();
+    } catch (const StateError& e) {
+      tell_refused(comm_, e.what());
+      throw;
+    } catch (const OptionError& e) {
+      tell_refused(comm_, e.what());
+      throw;
+    }
+  }
   //! What cannot work here works nowhere: the run ends and says so, where a replacement would only
-  //! fail again. The constructor's error goes on to the caller.
+  //! fail again. The error goes on to the caller.
   static void tell_refused(Comm& comm, const std::string& text) noexcept {
     if constexpr (elastic) {
       try {

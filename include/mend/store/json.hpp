@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 #include <variant>
@@ -188,7 +190,7 @@ class Json {
   Json(std::string_view value) : value_{std::string{value}} {}
   Json(const char* value) : value_{std::string{value}} {}
   Json(Array value) : value_{std::move(value)} {}
-  Json(Object value) : value_{std::move(value)} {}
+  Json(Object value) : value_{std::make_shared<const Object>(std::move(value))} {}
 
   //! Values within values, counted from the outermost one, 1. A text that nests deeper is refused.
   static constexpr int deepest = 32;
@@ -215,7 +217,12 @@ class Json {
   //! numbers alone); null where it is another.
   template <class T>
   [[nodiscard]] const T* as() const {
-    return std::get_if<T>(&value_);
+    if constexpr (std::is_same_v<T, Object>) {
+      const auto* members = std::get_if<Members>(&value_);
+      return members == nullptr ? nullptr : members->get();
+    } else {
+      return std::get_if<T>(&value_);
+    }
   }
 
   //! An object's member; null where there is none, or where this is no object.
@@ -226,9 +233,15 @@ class Json {
     return nullptr;
   }
 
-  friend bool operator==(const Json&, const Json&) = default;
+  friend bool operator==(const Json& a, const Json& b) {
+    const Object *x = a.as<Object>(), *y = b.as<Object>();
+    return x != nullptr && y != nullptr ? *x == *y : a.value_ == b.value_;
+  }
 
  private:
+  // Shared, since nothing changes them: pairs of an incomplete type are not for every compiler.
+  using Members = std::shared_ptr<const Object>;
+
   static Json parse(detail::JsonReader& reader, int depth) {
     if (depth > deepest) reader.fail("values nest too deeply");
     switch (char c = reader.peek()) {
@@ -318,7 +331,7 @@ class Json {
     out += close;
   }
 
-  std::variant<std::monostate, bool, std::uint64_t, std::int64_t, std::string, Array, Object>
+  std::variant<std::monostate, bool, std::uint64_t, std::int64_t, std::string, Array, Members>
       value_;
 };
 
