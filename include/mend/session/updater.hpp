@@ -72,6 +72,7 @@ class Updater {
   //! Updates a bucket's tensors from their gradients times scale. Throws StateError where the undo
   //! policy has no memory left; revert(bucket) then takes back what was done.
   void apply(const BucketPlan::Bucket& bucket, double scale) {
+    kernel::StandardRounding rounding;  // of the scale, too
     if (bucket.on_device) return on_device(bucket).apply(coefficients_, scale);
     for (std::size_t i : bucket.entries) {
       Tensor& t = tensors_[i];
@@ -86,6 +87,7 @@ class Updater {
   }
   //! A bucket whose apply ended, or threw, becomes what it was before.
   void revert(const BucketPlan::Bucket& bucket) {
+    kernel::StandardRounding rounding;
     if (bucket.on_device) return on_device(bucket).revert();
     for (std::size_t i : bucket.entries) {
       exchange(i, false);
@@ -311,7 +313,6 @@ class Updater {
   }
   template <class T>
   void take_norms(std::size_t i, const T* p, const T* g) {
-    kernel::StandardRounding rounding;
     Tensor& t = tensors_[i];
     std::array<const T*, slot_count> slots{};
     for (std::size_t s = 0; s != slot_count; ++s) slots[s] = reinterpret_cast<const T*>(t.slots[s]);
