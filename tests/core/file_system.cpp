@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 
+#include "core/error_of.hpp"
 #include "core/scratch.hpp"
 
 using mend::Bytes;
@@ -33,15 +34,7 @@ std::string contents(PosixFileSystem& files, const std::string& path) {
   return text;
 }
 
-int error_of(auto call) {
-  try {
-    call();
-  } catch (const FileError& e) {
-    CHECK_FALSE(e.path().empty());
-    return e.code();
-  }
-  return -1;  // nothing was thrown
-}
+using mend_test::error_of;
 
 std::size_t open_descriptors() {
   std::filesystem::directory_iterator all{"/proc/self/fd"};

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error_of.hpp"
 #include "core/scratch.hpp"
 #include "store/power_loss.hpp"
 
@@ -44,15 +45,7 @@ std::string text_of(S& store, const std::string& name) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-int error_of(auto call) {
-  try {
-    call();
-  } catch (const FileError& e) {
-    CHECK_FALSE(e.path().empty());
-    return e.code();
-  }
-  return -1;  // nothing was thrown
-}
+using mend_test::error_of;
 
 void put(Directory& store, const std::string& name, std::string_view text) {
   auto writer = store.put_new(name);

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/error_of.hpp"
 #include "core/scratch.hpp"
 
 using mend::ByteView;
@@ -41,15 +42,7 @@ std::string text_of(S& store, const std::string& name) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-int error_of(auto call) {
-  try {
-    call();
-  } catch (const FileError& e) {
-    CHECK_FALSE(e.path().empty());
-    return e.code();
-  }
-  return -1;  // nothing was thrown
-}
+using mend_test::error_of;
 
 }  // namespace
 
